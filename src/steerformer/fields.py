@@ -1,0 +1,230 @@
+"""What a tensor's channels mean: which irreps they hold, and how they turn."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from steerformer.groups import Group
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class FieldType:
+    r"""How many copies of each irrep a field carries; a field is a plain real tensor ``(batch, channels, *space)``.
+
+    Features are complex, tensors are real. The channel axis is ``(part, degree, order, copy)``, the last fastest:
+    first the real parts of everything, then the imaginary parts; within a part degree after degree; within a degree
+    order after order. So ``channels = 2 * sum(irrep_dim * multiplicity)``. Parts stand outermost because then real
+    and imaginary halves are contiguous slices, and complex arithmetic needs no copies. A field of real scalars (a raw
+    image, or invariants) has degree 0, no imaginary part, and one channel per copy.
+
+    A rotation acts by $[R f](x) = \rho(R)\, f(R^{-1}x)$.
+
+    Args:
+        group: :data:`~steerformer.SO2` for images, :data:`~steerformer.SO3` for volumes.
+        multiplicities: copies of degree 0, 1, 2, ..., or a string as printed, ``"8x0+4x1+2x2"``.
+        real: real scalars; see :meth:`image`.
+
+    >>> from steerformer import SO3, FieldType
+    >>> features = FieldType(SO3, (8, 4, 2))
+    >>> features, features.channels
+    (FieldType(SO3, '8x0+4x1+2x2'), 60)
+    >>> FieldType(SO3, "8x0 + 4x1 + 2x2") == features
+    True
+    """
+
+    group: Group
+    multiplicities: tuple[int, ...]
+    real: bool
+
+    def __init__(self, group: Group, multiplicities: Sequence[int] | str, *, real: bool = False) -> None:
+        if not isinstance(group, Group):
+            raise TypeError(f"FieldType needs a group first (SO2 or SO3), got {group!r}.")
+        if isinstance(multiplicities, str):
+            multiplicities, real = _parse(multiplicities)
+        object.__setattr__(self, "group", group)
+        object.__setattr__(self, "multiplicities", _checked(multiplicities))
+        object.__setattr__(self, "real", real)
+        if self.real and len(self.multiplicities) > 1:
+            raise ValueError(f"real fields are scalars (degree 0), got multiplicities {self.multiplicities}.")
+
+    @classmethod
+    def image(cls, group: Group, channels: int) -> "FieldType":
+        """A raw image or volume: ``channels`` real scalars, such as colours or MRI modalities.
+
+        >>> from steerformer import SO2, FieldType
+        >>> FieldType.image(SO2, 3)
+        FieldType(SO2, '3xreal')
+        """
+        return cls(group, (channels,), real=True)
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """The degrees that are there, in order; those with no copy are left out."""
+        return tuple(degree for degree, copies in enumerate(self.multiplicities) if copies)
+
+    @property
+    def parts(self) -> int:
+        """2 for complex fields (real and imaginary part), 1 for real scalars."""
+        return 1 if self.real else 2
+
+    @cached_property
+    def channels(self) -> int:
+        """Length of the channel axis."""
+        return self.parts * sum(self._sizes)
+
+    def multiplicity(self, degree: int) -> int:
+        """Copies of ``degree``; a degree beyond the last has none."""
+        self.group.require_degree(degree)
+        return self.multiplicities[degree] if degree < len(self.multiplicities) else 0
+
+    def split(self, x: Float[Tensor, "batch channels *space"]) -> list[Float[Tensor, "batch part order copy *space"]]:
+        """Views of the channel axis, one for each of :attr:`degrees`: ``(batch, part, order, copy, *space)``."""
+        self.require_channels(x)
+        pieces = x.unflatten(1, (self.parts, -1)).split(self._sizes, dim=2)
+        shapes = ((self.group.irrep_dim(degree), self.multiplicities[degree]) for degree in self.degrees)
+        return [piece.unflatten(2, shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+    def pack(
+        self, pieces: Iterable[Float[Tensor, "batch part order copy *space"]]
+    ) -> Float[Tensor, "batch channels *space"]:
+        """Inverse of :meth:`split`."""
+        return torch.cat([piece.flatten(2, 3) for piece in pieces], dim=2).flatten(1, 2)
+
+    def matrix(self, R: Float[Tensor, "dim dim"]) -> Float[Tensor, "channels channels"]:
+        r"""The real matrix $\rho(R)$ that acts on the channels of one position."""
+        self.group.require_rotation(R)
+        identity = torch.eye(self.channels, dtype=R.dtype, device=R.device)
+        return self._turn_channels(identity, R).mT
+
+    def rotate(
+        self, x: Float[Tensor, "batch channels *space"], R: Float[Tensor, "dim dim"], *, mode: str = "bilinear"
+    ) -> Float[Tensor, "batch channels *turned"]:
+        r"""The rotated field $[R f](x) = \rho(R)\, f(R^{-1}x)$, about the centre of the grid.
+
+        Exact for the rotations of the grid (quarter turns move voxels onto voxels; on a grid that is not square they
+        swap its sides). Any other rotation interpolates: ``mode`` is ``"bilinear"`` (in space trilinear) or
+        ``"nearest"``, and what comes from outside the grid is zero. A tensor without space, ``(batch, channels)``,
+        turns its channels only.
+        """
+        self.require_channels(x)
+        self.group.require_rotation(R)
+        if x.ndim not in (2, 2 + self.group.dim):
+            raise ValueError(
+                f"a field of {self.group} has shape (batch, channels) or (batch, channels, {self.group.dim} axes of "
+                f"space), got {tuple(x.shape)}."
+            )
+        R = R.to(device=x.device)
+        grid = R.round()
+        is_exact = bool((R - grid).abs().max() < 1e-6)
+        turned = self._turn_channels(x, (grid if is_exact else R).to(x.dtype))
+        if x.ndim == 2:
+            return turned
+        return permute_axes(turned, grid) if is_exact else _resample(turned, R.to(x.dtype), mode)
+
+    def randn(
+        self,
+        batch: int,
+        size: int | Sequence[int] = (),
+        *,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> Float[Tensor, "batch channels *space"]:
+        """White noise of this type: each real channel standard normal. An integer ``size`` makes a square or cube."""
+        space = (size,) * self.group.dim if isinstance(size, int) else tuple(size)
+        return torch.randn(batch, self.channels, *space, generator=generator, dtype=dtype, device=device)
+
+    def require_channels(self, x: Tensor) -> None:
+        """Raise ``ValueError`` unless axis 1 of ``x`` has the channels of this type."""
+        if x.ndim < 2 or x.shape[1] != self.channels:
+            meant = f"; as a raw image it would be FieldType.image({self.group}, {x.shape[1]})" if x.ndim > 1 else ""
+            raise ValueError(f"{self!r} needs {self.channels} channels on axis 1, got shape {tuple(x.shape)}{meant}.")
+
+    def __str__(self) -> str:
+        if self.real:
+            return f"{self.multiplicities[0]}xreal"
+        return "+".join(f"{self.multiplicities[degree]}x{degree}" for degree in self.degrees)
+
+    def __repr__(self) -> str:
+        return f"FieldType({self.group}, '{self}')"
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [self.group.irrep_dim(degree) * self.multiplicities[degree] for degree in self.degrees]
+
+    def _turn_channels(self, x: Tensor, R: Tensor) -> Tensor:
+        if self.real:
+            return x
+        turned = []
+        for degree, piece in zip(self.degrees, self.split(x), strict=True):
+            rho = real_form(self.group.irrep(degree, R))
+            turned.append(torch.einsum("poqi,bqi...->bpo...", rho, piece))
+        return self.pack(turned)
+
+
+def real_form(
+    matrix: Complex[Tensor, "*batch out in"] | Float[Tensor, "*batch out in"],
+) -> Float[Tensor, "*batch 2 out 2 in"]:
+    r"""A complex matrix as it acts on real and imaginary parts, $\begin{pmatrix} A & -B \\ B & A\end{pmatrix}$."""
+    re = matrix.real
+    im = matrix.imag if matrix.is_complex() else torch.zeros_like(matrix)
+    return torch.stack([torch.stack([re, -im], dim=-2), torch.stack([im, re], dim=-2)], dim=-4)
+
+
+def voxel_coordinates(size: Sequence[int], spacing: Sequence[float] | None = None) -> Float[Tensor, "*space dim"]:
+    """Coordinates of all voxels, in tensor-axis order, origin at the centre of the grid, float64."""
+    steps = [1.0] * len(size) if spacing is None else spacing
+    axes = [(torch.arange(n, dtype=torch.float64) - (n - 1) / 2) * step for n, step in zip(size, steps, strict=True)]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+
+def permute_axes(x: Tensor, grid: Tensor) -> Tensor:
+    """Move the voxels of ``(batch, channels, *space)`` by a signed permutation ``grid`` of the axes, exactly."""
+    source = grid.abs().argmax(dim=1).tolist()
+    x = x.permute(0, 1, *(2 + axis for axis in source))
+    return x.flip([2 + i for i, axis in enumerate(source) if grid[i, axis] < 0])
+
+
+def _resample(x: Tensor, R: Tensor, mode: str) -> Tensor:
+    if mode not in ("bilinear", "nearest"):
+        raise ValueError(f"rotate interpolates 'bilinear' or 'nearest', got {mode!r}.")
+    size = x.shape[2:]
+    sources = voxel_coordinates(size).to(x) @ R  # row vectors: R^-1 x
+    half = torch.tensor([max(n - 1, 1) / 2 for n in size], dtype=x.dtype, device=x.device)
+    grid = (sources / half).flip(-1)  # grid_sample wants the last axis first
+    return F.grid_sample(x, grid.expand(x.shape[0], *grid.shape), mode=mode, align_corners=True)
+
+
+def _checked(copies: Sequence[int]) -> tuple[int, ...]:
+    counts = list(copies)
+    for degree, count in enumerate(counts):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ValueError(f"the number of copies of degree {degree} is an integer >= 0, got {count!r}.")
+    while counts and counts[-1] == 0:
+        counts.pop()
+    if not counts:
+        raise ValueError("a field type needs at least one copy of one degree, got none.")
+    return tuple(counts)
+
+
+def _parse(text: str) -> tuple[list[int], bool]:
+    words = text.replace(" ", "").split("+")
+    if re.fullmatch(r"\d+xreal", words[0]) and len(words) == 1:
+        return [int(words[0].removesuffix("xreal"))], True
+    counts: dict[int, int] = {}
+    for word in words:
+        if not re.fullmatch(r"\d+x\d+", word):
+            raise ValueError(
+                f"cannot read {word!r} in field type {text!r}; write copies x degree, as in '8x0+4x1+2x2', or '3xreal'."
+            )
+        copies, degree = map(int, word.split("x"))
+        if degree in counts:
+            raise ValueError(f"degree {degree} stands twice in field type {text!r}.")
+        counts[degree] = copies
+    return [counts.get(degree, 0) for degree in range(max(counts) + 1)], False

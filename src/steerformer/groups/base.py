@@ -1,0 +1,123 @@
+"""What images and volumes do not share, behind one interface; what they share, written once."""
+
+from abc import ABC, abstractmethod
+from functools import cache
+from itertools import permutations, product
+from typing import Any
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+Matrices = Float[Tensor, "*batch order order"] | Complex[Tensor, "*batch order order"]
+Vectors = Float[Tensor, "*batch order"] | Complex[Tensor, "*batch order"]
+
+
+class Group(ABC):
+    r"""A rotation group $SO(d)$ with its irreps, harmonics and couplings.
+
+    Rotations are real ``(d, d)`` matrices that act on coordinates in tensor-axis order: the first coordinate runs
+    along the first spatial axis of a field. A *degree* names an irrep; features carry degrees $\ge 0$. A *harmonic
+    degree* names the angular part of a kernel; for :data:`SO2` it may be negative.
+    """
+
+    name: str
+    dim: int
+
+    @abstractmethod
+    def irrep_dim(self, degree: int) -> int:
+        """Dimension of the irrep, which is also the number of harmonics of that degree."""
+
+    @abstractmethod
+    def irrep(self, degree: int, R: Float[Tensor, "*batch dim dim"]) -> Matrices:
+        r"""Irrep matrices $\rho(R)$: unitary, with $\rho(R_1 R_2) = \rho(R_1)\rho(R_2)$."""
+
+    @abstractmethod
+    def harmonics(self, degree: int, u: Float[Tensor, "*batch dim"]) -> Vectors:
+        r"""Harmonics of unit vectors, $Y(Ru) = \rho(R)\,Y(u)$ and $\|Y(u)\| = 1$.
+
+        Args:
+            degree: harmonic degree.
+            u: unit vectors, coordinates in tensor-axis order.
+        Returns: orders along the last axis, length ``irrep_dim(degree)``.
+        """
+
+    @abstractmethod
+    def harmonic_degrees(self, degree_out: int, degree_in: int) -> tuple[int, ...]:
+        """Harmonics that turn a field of ``degree_in`` into one of ``degree_out``: all of them, none twice."""
+
+    @abstractmethod
+    def coupling(
+        self, degree_out: int, harmonic: int, degree_in: int
+    ) -> Float[Tensor, "out harmonic in"] | Complex[Tensor, "out harmonic in"]:
+        r"""Clebsch-Gordan tensor $C$ that makes $\sum_m C_{omi} Y_m(u)$ a steerable matrix.
+
+        $$\rho_{out}(R)\, C(y)\, \rho_{in}(R)^{-1} = C(\rho_J(R)\, y), \qquad \|C(y)\|_F = \|y\|$$
+        """
+
+    @abstractmethod
+    def bessel(self, degree: int, x: Any) -> Any:
+        r"""Radial part of a plane wave: the mean of $Y(\hat\omega) e^{i\omega\cdot z}$ over all directions
+        $\hat\omega$ is $i^{|J|}\, b_J(|\omega||z|)\, Y(\hat z)$. Takes and gives numpy arrays."""
+
+    @abstractmethod
+    def rotation(self, angle: float, axis: tuple[float, ...] | None = None) -> Float[Tensor, "dim dim"]:
+        """Rotation by ``angle`` in radians (in three dimensions: about ``axis``), float64."""
+
+    def random_rotation(self, generator: torch.Generator | None = None) -> Float[Tensor, "dim dim"]:
+        """A rotation drawn from the uniform (Haar) measure, float64."""
+        gaussian = torch.randn(self.dim, self.dim, dtype=torch.float64, generator=generator)
+        q, r = torch.linalg.qr(gaussian)
+        q = q * r.diagonal().sign()  # without the signs of r, QR is not uniform
+        q[:, 0] *= torch.linalg.det(q).sign()
+        return q
+
+    @cache  # noqa: B019  (groups are module-level singletons)
+    def grid_rotations(self) -> tuple[Float[Tensor, "dim dim"], ...]:
+        """The rotations that map a square or cubic grid to itself, identity first: 4 in the plane, 24 in space."""
+        found = []
+        for axes in permutations(range(self.dim)):
+            for signs in product((1.0, -1.0), repeat=self.dim):
+                R = torch.zeros(self.dim, self.dim, dtype=torch.float64)
+                R[range(self.dim), axes] = torch.tensor(signs, dtype=torch.float64)
+                if torch.linalg.det(R) > 0:
+                    found.append(R)
+        return tuple(found)
+
+    def require_degree(self, degree: int) -> None:
+        """Raise ``ValueError`` unless ``degree`` names an irrep a feature can carry."""
+        if isinstance(degree, bool) or not isinstance(degree, int) or degree < 0:
+            raise ValueError(f"a degree of {self.name} is an integer >= 0, got {degree!r}.")
+
+    def require_rotation(self, R: Tensor) -> None:
+        """Raise ``ValueError`` unless ``R`` is one or a batch of rotation matrices of this group."""
+        if not isinstance(R, Tensor) or not R.is_floating_point():
+            raise TypeError(
+                f"a rotation is a real floating-point tensor, got {_kind(R)}; see {self.name}.rotation(...)."
+            )
+        if R.shape[-2:] != (self.dim, self.dim):
+            raise ValueError(
+                f"a rotation of {self.name} is a {self.dim} x {self.dim} matrix, got shape {tuple(R.shape)}; "
+                f"{self.name}.rotation(...) makes one from an angle."
+            )
+        defect = (R @ R.mT - torch.eye(self.dim, dtype=R.dtype, device=R.device)).abs().max().item()
+        if not defect <= 100 * torch.finfo(R.dtype).eps ** 0.75:  # also catches NaN
+            raise ValueError(
+                f"a rotation is orthogonal, but this matrix has max|R R^T - 1| = {defect:.1e}; "
+                f"it may hold a scaling or a shear, or have lost digits: project it, or build it in float64."
+            )
+        if (torch.linalg.det(R) < 0).any():
+            raise ValueError(
+                f"{self.name} holds rotations (determinant +1), got a reflection (determinant -1); "
+                f"perhaps one axis was flipped, as when an image is read upside down."
+            )
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        return self.name  # pickles and copies as the module-level value, so that `is` keeps working
+
+
+def _kind(value: object) -> str:
+    return f"a tensor of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

@@ -1,0 +1,85 @@
+"""Rotations of space: Wigner matrices, spherical harmonics and Clebsch-Gordan coefficients, all real."""
+
+import math
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from steerformer.groups.base import Group
+
+
+class _SO3(Group):
+    r"""Irreps $D^\ell(R)$ in the real basis of e3nn; $D^1(R) = R$ and $Y_1(u) = u$.
+
+    Only the couplings come from e3nn. Harmonics and Wigner matrices follow from them, one degree at a time, by
+    coupling with $Y_1(u) = u$ and $D^1(R) = R$. This knows no largest degree (e3nn's harmonics end at 11) and no
+    Euler angles, which near the poles cost half of all digits.
+    """
+
+    name = "SO3"
+    dim = 3
+
+    def irrep_dim(self, degree: int) -> int:
+        self.require_degree(degree)
+        return 2 * degree + 1
+
+    def irrep(self, degree: int, R: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch order order"]:
+        self.require_degree(degree)
+        D = torch.ones_like(R[..., :1, :1])
+        for step in range(1, degree + 1):
+            raising = _raising(step).to(R)  # an isometry: irrep `step` inside (step - 1) x 1
+            D = torch.einsum("iaj,...ik,...ab,kbl->...jl", raising, D, R, raising)
+        return D
+
+    def harmonics(self, degree: int, u: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch order"]:
+        self.require_degree(degree)
+        Y = torch.ones_like(u[..., :1])
+        for step in range(1, degree + 1):
+            # The stretched product keeps the share step / (2 step - 1) of the squared length, whatever u.
+            scale = math.sqrt((2 * step - 1) / step)
+            Y = scale * torch.einsum("iaj,...i,...a->...j", _raising(step).to(u), Y, u)
+        return Y
+
+    def harmonic_degrees(self, degree_out: int, degree_in: int) -> tuple[int, ...]:
+        return tuple(range(abs(degree_out - degree_in), degree_out + degree_in + 1))
+
+    def coupling(self, degree_out: int, harmonic: int, degree_in: int) -> Float[Tensor, "out harmonic in"]:
+        if harmonic not in self.harmonic_degrees(degree_out, degree_in):
+            raise ValueError(
+                f"SO3 couples degree {degree_in} to {degree_out} through harmonics "
+                f"{abs(degree_out - degree_in)} to {degree_out + degree_in}, got {harmonic}."
+            )
+        return _wigner_3j(degree_out, harmonic, degree_in) * math.sqrt(2 * harmonic + 1)
+
+    def bessel(self, degree: int, x: Any) -> Any:
+        from scipy.special import spherical_jn
+
+        return spherical_jn(degree, x)
+
+    def rotation(self, angle: float, axis: tuple[float, ...] | None = None) -> Float[Tensor, "3 3"]:
+        """Rotation by ``angle`` in radians about ``axis`` (right-handed, any length but zero), float64."""
+        if axis is None or len(axis) != 3 or not any(axis):
+            raise ValueError(f"SO3.rotation needs an axis of three numbers, not all zero, got {axis}.")
+        x, y, z = torch.nn.functional.normalize(torch.tensor(axis, dtype=torch.float64), dim=0).tolist()
+        cross = torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
+        return torch.eye(3, dtype=torch.float64) + math.sin(angle) * cross + (1 - math.cos(angle)) * cross @ cross
+
+
+@cache
+def _wigner_3j(l1: int, l2: int, l3: int) -> Tensor:
+    from e3nn import o3  # takes two seconds to import: only those who work in space wait for it
+
+    return o3.wigner_3j(l1, l2, l3, dtype=torch.float64, device=torch.device("cpu"))
+
+
+@cache
+def _raising(degree: int) -> Tensor:
+    """Isometry from degree ``degree`` into the product of degree ``degree - 1`` and degree 1."""
+    return _wigner_3j(degree - 1, 1, degree) * math.sqrt(2 * degree + 1)
+
+
+SO3 = _SO3()
+"""The rotations of space, for volumes."""

@@ -1,0 +1,17 @@
+"""Steerable kernels, at any point or on voxels, for any pair of field types."""
+
+from steerformer.kernels.basis import HarmonicSource, KernelBasis, Path, RingsAtPoints
+from steerformer.kernels.rings import HarmonicFunctions, Rings
+from steerformer.kernels.spectrum import Spectrum
+from steerformer.kernels.voxels import VoxelKernels
+
+__all__ = [
+    "HarmonicFunctions",
+    "HarmonicSource",
+    "KernelBasis",
+    "Path",
+    "Rings",
+    "RingsAtPoints",
+    "Spectrum",
+    "VoxelKernels",
+]

@@ -1,0 +1,170 @@
+"""Steerable kernels between two field types: harmonic functions x couplings x weights."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from steerformer.fields import FieldType
+from steerformer.groups import Group
+from steerformer.kernels.rings import HarmonicFunctions, Rings
+
+
+@runtime_checkable
+class HarmonicSource(Protocol):
+    """Where a basis gets its functions from: :class:`VoxelKernels` or :class:`RingsAtPoints`."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def group(self) -> Group: ...
+
+    def functions(self, harmonic: int) -> HarmonicFunctions: ...
+
+
+@dataclass(frozen=True, eq=False)
+class RingsAtPoints:
+    """Continuous :class:`Rings`, seen at the given points."""
+
+    rings: Rings
+    points: Float[Tensor, "*points dim"]
+
+    @property
+    def group(self) -> Group:
+        return self.rings.group
+
+    def functions(self, harmonic: int) -> HarmonicFunctions:
+        return self.rings.functions(harmonic, self.points)
+
+
+@dataclass(frozen=True)
+class Path:
+    """One basis kernel: which degrees it joins, through which harmonic and profile, and how purely it turns."""
+
+    degree_out: int
+    degree_in: int
+    harmonic: int
+    profile: int
+    purity: float
+
+
+class KernelBasis(nn.Module):
+    r"""All kernels between two field types that make a convolution equivariant (paper, eqs. 1-2).
+
+    $$K(z) = \sum_p w_p\, \varphi_p(z), \qquad K(Rz) = \rho_{out}(R)\, K(z)\, \rho_{in}(R)^{-1}$$
+
+    Each pair of degrees has one complex weight per copy out, copy in and :class:`Path`; a pair that no path joins has
+    none. Between real scalars the weights are real. Each basis kernel of a voxel source has unit norm or unit response,
+    as the source was told.
+
+    Calling the basis with weights of shape ``(weight_parts, num_weights)`` gives the kernel, a real tensor
+    ``(out_type.channels, in_type.channels, *points)`` that a plain torch convolution takes. The basis is held in
+    float64 and cast to the module's dtype, so that ``.double()`` is exact to double precision.
+
+    >>> from steerformer import SO3, FieldType
+    >>> from steerformer.kernels import VoxelKernels
+    >>> scalars, vectors = FieldType.image(SO3, 1), FieldType(SO3, "2x1")
+    >>> basis = KernelBasis(scalars, vectors, VoxelKernels(SO3, (5, 5, 5)))
+    >>> [(path.harmonic, path.profile) for path in basis.paths]
+    [(1, 0), (1, 1)]
+    >>> basis(torch.randn(basis.weight_parts, basis.num_weights)).shape
+    torch.Size([12, 1, 5, 5, 5])
+    """
+
+    def __init__(self, in_type: FieldType, out_type: FieldType, source: HarmonicSource) -> None:
+        super().__init__()
+        groups = {in_type.group, out_type.group, source.group}
+        if len(groups) > 1:
+            raise ValueError(
+                f"a kernel lives in one group, got {in_type!r} in, {out_type!r} out and functions of {source.group}; "
+                f"images take SO2 throughout, volumes SO3."
+            )
+        self.in_type, self.out_type, self.source = in_type, out_type, source
+        self.pairs = [(out, inp) for out in out_type.degrees for inp in in_type.degrees]
+        coupled = [_coupled(source, *pair) for pair in self.pairs]
+        self.paths = tuple(path for paths, _ in coupled for path in paths)
+        self.points_shape = tuple(coupled[0][1].shape[3:])
+        self.weight_parts = 1 if in_type.real and out_type.real else 2
+        self.weight_shapes = [
+            (out_type.multiplicity(out), in_type.multiplicity(inp), len(paths))
+            for (out, inp), (paths, _) in zip(self.pairs, coupled, strict=True)
+        ]
+        self.num_weights = sum(math.prod(shape) for shape in self.weight_shapes)
+        for i, (_, values) in enumerate(coupled):
+            stacked = _complex_columns(values).to(torch.get_default_dtype())
+            self.register_buffer(f"_pair{i}", stacked, persistent=False)
+
+    def forward(self, weights: Float[Tensor, "part weight"]) -> Float[Tensor, "out in *points"]:
+        kernel = self.assemble(weights)
+        return real_kernel(kernel, out_real=self.out_type.real, in_real=self.in_type.real)
+
+    def assemble(self, weights: Float[Tensor, "part weight"]) -> Float[Tensor, "2 half_out half_in *points"]:
+        """Real and imaginary part of the complex kernel, orders and copies packed as in the field types."""
+        if weights.shape != (self.weight_parts, self.num_weights):
+            expected = (self.weight_parts, self.num_weights)
+            raise ValueError(f"this basis takes weights of shape {expected}, got {tuple(weights.shape)}.")
+        pieces = iter(weights.split([math.prod(shape) for shape in self.weight_shapes], dim=1))
+        blocks = iter(self._block(i, next(pieces)) for i in range(len(self.pairs)))
+        rows = [torch.cat([next(blocks) for _ in self.in_type.degrees], dim=2) for _ in self.out_type.degrees]
+        return torch.cat(rows, dim=1)
+
+    def _block(self, i: int, weights: Tensor) -> Tensor:
+        """Kernel of one pair of degrees, ``(2, orders_out * copies_out, orders_in * copies_in, *points)``."""
+        out, inp = (self.in_type.group.irrep_dim(degree) for degree in self.pairs[i])
+        copies_out, copies_in, paths = self.weight_shapes[i]
+        values = getattr(self, f"_pair{i}")  # path columns, 2 * orders_out * orders_in * points
+        weights = weights.reshape(self.weight_parts, copies_out * copies_in, paths)
+        if self.weight_parts == 1:
+            kernel = weights[0] @ values[:paths]
+        else:  # (a + ib)(c + id): both parts of the weight meet both parts of the function in one product
+            kernel = torch.cat([weights[0], weights[1]], dim=1) @ values
+        kernel = kernel.reshape(copies_out, copies_in, 2, out, inp, *self.points_shape)
+        return kernel.permute(2, 3, 0, 4, 1, *range(5, kernel.ndim)).flatten(3, 4).flatten(1, 2)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "KernelBasis":
+        super()._apply(fn, recurse)
+        for i, pair in enumerate(self.pairs):  # start again from float64, or .double() would keep float32's errors
+            buffer = getattr(self, f"_pair{i}")
+            if buffer.device.type != "meta":
+                setattr(self, f"_pair{i}", _complex_columns(_coupled(self.source, *pair)[1]).to(buffer))
+        return self
+
+    def extra_repr(self) -> str:
+        worst = 1 - min((path.purity for path in self.paths), default=1.0)
+        return f"{self.in_type} -> {self.out_type}, {len(self.paths)} paths, impurity at most {worst:.1e}"
+
+
+def real_kernel(
+    kernel: Float[Tensor, "2 half_out half_in *points"], *, out_real: bool, in_real: bool
+) -> Float[Tensor, "out in *points"]:
+    """A complex kernel as a real one, without columns or rows for imaginary parts that are not there."""
+    re, im = kernel
+    first = re if in_real else torch.cat([re, -im], dim=1)
+    if out_real:
+        return first
+    return torch.cat([first, im if in_real else torch.cat([im, re], dim=1)], dim=0)
+
+
+@lru_cache(maxsize=512)
+def _coupled(source: HarmonicSource, degree_out: int, degree_in: int) -> tuple[tuple[Path, ...], Tensor]:
+    """Paths between two degrees and their kernels, ``(path, order_out, order_in, *points)``; shared by all layers."""
+    paths: list[Path] = []
+    kernels: list[Tensor] = []
+    for harmonic in source.group.harmonic_degrees(degree_out, degree_in):
+        values, purity = source.functions(harmonic)
+        coupling = source.group.coupling(degree_out, harmonic, degree_in).to(values)
+        kernels.append(torch.einsum("ohi,ph...->poi...", coupling, values))
+        paths += [Path(degree_out, degree_in, harmonic, p, share) for p, share in enumerate(purity.tolist())]
+    return tuple(paths), torch.cat(kernels)
+
+
+def _complex_columns(values: Tensor) -> Tensor:
+    """Rows that real and imaginary part of a weight multiply; columns for both parts of the product."""
+    flat = values.flatten(1)
+    re, im = (flat.real, flat.imag) if flat.is_complex() else (flat, torch.zeros_like(flat))
+    return torch.cat([torch.cat([re, im], dim=1), torch.cat([-im, re], dim=1)])

@@ -1,0 +1,116 @@
+r"""How purely a voxel kernel turns, and which kernels turn most purely.
+
+Let $V(\omega) = \sum_z v(z)\, e^{i\omega\cdot z}$ be the response of a voxel kernel to plane waves and $S$ the power
+spectrum of the signals. All its energy is $T = \int S |V|^2$; the part that turns as harmonic $J$ should is $G_J$. The
+purity $\lambda = G_J / T$ is the share of the response that turns rightly: over uniformly random rotations the relative
+error of a single kernel is $\sqrt{2(1-\lambda)}$. Both forms need one integral over $|\omega|$ only, because $T(z,z')$
+depends on $|z-z'|$, and because the plane-wave expansion leaves in $G_J$ just the overlaps
+$s_r = \sum_{|z|=r} Y_J(\hat z)^\dagger v(z)$ with each shell of voxels (docs/theory.md, "Kernels that know the grid").
+"""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from steerformer.fields import voxel_coordinates
+from steerformer.kernels.rings import Rings, direction_harmonics
+from steerformer.kernels.spectrum import Spectrum, gauss_legendre
+
+Array = NDArray[Any]
+
+
+class GridForms:
+    """The forms T and G of one grid and spectrum, and the kernels built from them, in numpy float64.
+
+    Kernels are arrays ``(voxel, order, kernel)``. Lengths (``steps`` between voxels, ``rings``) are physical; ``unit``
+    is the length of a voxel, in which the spectrum counts.
+    """
+
+    def __init__(
+        self, size: tuple[int, ...], steps: tuple[float, ...], rings: Rings, spectrum: Spectrum, *, unit: float
+    ) -> None:
+        self.group, self.size, self.rings, self.noise = rings.group, size, rings, spectrum.noise
+        self.points = voxel_coordinates(size, steps).flatten(0, -2)
+        lengths = self.points.norm(dim=1).numpy().round(9)
+        self.radii, self.shell = np.unique(lengths, return_inverse=True)
+        self.ring_end = max(self.rings.radii) + 7 * self.rings.width
+        reach = 2 * max(float(self.radii[-1]), self.ring_end)
+        self.omega, self.weight = spectrum.quadrature(self.group.dim, unit=unit, reach=reach)
+        self.T = self._autocorrelation(steps)
+        self._ring_correlations: dict[int, Array] = {}
+
+    def _autocorrelation(self, steps: tuple[float, ...]) -> Array:
+        table_size = [2 * n - 1 for n in self.size]
+        offsets = voxel_coordinates(table_size, steps).norm(dim=-1).numpy().round(9)
+        distances, place = np.unique(offsets, return_inverse=True)
+        table = (self.waves(0, distances) @ self.weight)[place].reshape(table_size)
+        index = np.indices(self.size).reshape(len(self.size), -1)
+        difference = index[:, :, None] - index[:, None, :] + np.array(self.size)[:, None, None] - 1
+        return table[tuple(difference)]
+
+    @cached_property
+    def _factor(self) -> tuple[Array, bool]:
+        from scipy.linalg import cho_factor
+
+        return cho_factor(self.T + self.noise * np.eye(len(self.T)))
+
+    def solve(self, b: Array) -> Array:
+        """$T^{-1} b$ along the first axis."""
+        from scipy.linalg import cho_solve
+
+        return cho_solve(self._factor, b.reshape(len(b), -1)).reshape(b.shape)
+
+    def waves(self, harmonic: int, radii: Array) -> Array:
+        """Radial parts of plane waves, one row a radius, one column a frequency."""
+        return self.group.bessel(harmonic, np.asarray(radii)[:, None] * self.omega)
+
+    def harmonics(self, harmonic: int) -> Array:
+        return direction_harmonics(self.group, harmonic, self.points).numpy()  # voxel, order
+
+    def sampled(self, harmonic: int) -> Array:
+        values = self.rings.functions(harmonic, self.points).values  # ring, order, voxel
+        return values.permute(2, 1, 0).numpy()
+
+    def fitted(self, harmonic: int) -> Array:
+        degree = abs(harmonic)  # harmonics J and -J of the plane share their radial part
+        if degree not in self._ring_correlations:
+            self._ring_correlations[degree] = self._correlate_rings(degree)
+        profiles = self._ring_correlations[degree]
+        return self.solve(self.harmonics(harmonic)[:, :, None] * profiles[self.shell, None, :])  # voxel, order, ring
+
+    def _correlate_rings(self, harmonic: int) -> Array:
+        """The continuous rings correlated with the signal's autocorrelation, at each shell: ``(shell, ring)``."""
+        r, weights = gauss_legendre(96, self.ring_end)
+        radii = torch.tensor(self.rings.radii_of(harmonic), dtype=torch.float64)
+        rings = self.rings.profile(radii[:, None], torch.from_numpy(r)).numpy()
+        transforms = (rings * weights * r ** (self.group.dim - 1)) @ self.waves(harmonic, r)
+        return self.waves(harmonic, self.radii) @ (self.weight * transforms).T
+
+    def purest(self, harmonic: int) -> Array:
+        Y = self.harmonics(harmonic)
+        shells = np.flatnonzero((self.radii > 0) | (harmonic == 0))  # at the origin only degree 0 lives
+        candidates = Y[:, :, None] * (self.shell[:, None] == shells)[:, None, :]  # voxel, order, shell
+        solved = self.solve(candidates)
+        if len(shells) == 0:
+            return solved
+        Q = np.einsum("zmr,zms->rs", candidates.conj(), solved).real
+        B = self.waves(harmonic, self.radii[shells])
+        M = (B * self.weight) @ B.T
+        L = np.linalg.cholesky(Q)
+        purity, modes = np.linalg.eigh(L.T @ M @ L)
+        profile = np.linalg.solve(L.T, modes[:, ::-1])  # largest purity first
+        overlap = Q @ profile
+        profile *= np.sign(overlap[np.abs(overlap).argmax(axis=0), np.arange(len(purity))])  # eigh leaves the sign open
+        return solved @ profile
+
+    def energies(self, harmonic: int, v: Array) -> tuple[Array, Array]:
+        """Energy that turns rightly, and all energy, of kernels ``(voxel, order, kernel)``."""
+        overlap = np.einsum("zm,zmk->zk", self.harmonics(harmonic).conj(), v)
+        shells = np.zeros((len(self.radii), v.shape[2]), dtype=complex)
+        np.add.at(shells, self.shell, overlap)
+        spectrum = self.waves(harmonic, self.radii).T @ shells  # frequency, kernel
+        total = np.einsum("zmk,zy,ymk->k", v.conj(), self.T, v, optimize=True).real
+        return self.weight @ np.abs(spectrum) ** 2, total

@@ -1,0 +1,58 @@
+"""The signals a kernel is judged by: an isotropic power spectrum, and integrals over it."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["gaussian", "natural"]
+_OUTER_SCALE = 64.0  # voxels; 1/|w|^2 has no finite energy without one
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    r"""Isotropic power spectrum $S(|\omega|)$ of the signals a kernel will see.
+
+    Args:
+        kind: ``"gaussian"``: white noise smoothed by a Gaussian, $S = e^{-\sigma^2\omega^2}$; ``"natural"``: the
+            $1/|\omega|^2$ of natural images under the same smoothing, levelled off beyond 64 voxels.
+        sigma: standard deviation of the smoothing, in voxels.
+        noise: variance of white noise on top of the unit variance of the signal. Fitted and purest kernels keep it
+            down as well; it also parts kernels that would else be equally pure, so that they are the same everywhere.
+    """
+
+    kind: Kind = "gaussian"
+    sigma: float = 1.0
+    noise: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"a spectrum is one of {get_args(Kind)}, got {self.kind!r}.")
+        if not self.sigma > 0:
+            raise ValueError(f"the smoothing of a spectrum has sigma > 0 voxels, got {self.sigma}.")
+        if not self.noise >= 1e-9:
+            raise ValueError(f"the noise is a variance >= 1e-9, below which rounding decides, got {self.noise}.")
+
+    def quadrature(self, dim: int, *, unit: float, reach: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        r"""Nodes $|\omega|$ and weights for $\int S(|\omega|)\, g(|\omega|)\, d\omega$ in ``dim`` dimensions.
+
+        The weights sum to one, so that the signal has unit variance. ``unit`` is the length of a voxel, ``reach`` the
+        longest distance whose waves the nodes have to resolve.
+        """
+        sigma = self.sigma * unit
+        end = 6.5 / sigma  # exp(-6.5^2) is below double precision
+        omega, weights = gauss_legendre(64 + int(end * reach), end)
+        density = np.exp(-((sigma * omega) ** 2)) * omega ** (dim - 1)
+        if self.kind == "natural":
+            density /= omega**2 + (2 * np.pi / (_OUTER_SCALE * unit)) ** 2
+        weights = weights * density
+        return omega, weights / weights.sum()
+
+
+@lru_cache(maxsize=32)
+def gauss_legendre(count: int, end: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Nodes and weights for integrals from 0 to ``end``."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return (nodes + 1) / 2 * end, weights / 2 * end

@@ -1,0 +1,144 @@
+"""Steerable kernels on a grid of voxels, in three families."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steerformer.fields import permute_axes
+from steerformer.groups import Group
+from steerformer.kernels.purity import Array, GridForms
+from steerformer.kernels.rings import HarmonicFunctions, Rings
+from steerformer.kernels.spectrum import Spectrum
+
+Family = Literal["sampled", "fitted", "purest"]
+Normalization = Literal["norm", "response"]
+DEFAULT_SPECTRUM = Spectrum()
+_MOST_VOXELS = 6000  # the fit solves a system of this size
+
+
+@dataclass(frozen=True)
+class VoxelKernels:
+    r"""Kernels on a voxel grid that carry one harmonic each, in three families.
+
+    All are exact under the grid's own rotations. They differ at other angles, and in how far they see:
+
+    - ``"sampled"``: Gaussian rings times harmonic, sampled at voxel centres;
+    - ``"fitted"``: the voxel kernels whose response to signals of the spectrum is closest to that of the
+      continuous rings, $v = T^{-1} b$;
+    - ``"purest"``: those of largest purity, $v = T^{-1}(a(|z|)\, Y_J(\hat z))$, purest first.
+
+    Args:
+        group: dimension and harmonics.
+        size: voxels along each axis, odd or even.
+        spacing: length of a voxel along each axis; 1 if not given.
+        dilation: distance, in voxels, between neighbouring samples of the kernel.
+        family: see above.
+        tolerance: keep kernels whose impurity $1-\lambda$ is at most this.
+        normalization: ``"norm"``: unit sum of squares; ``"response"``: unit variance of the response to the spectrum.
+        spectrum: the signals that purity, fit and response refer to, in units of a voxel.
+        radii: radii of the rings; by default one voxel apart, ending half a voxel inside the kernel's edge.
+
+    >>> from steerformer import SO2
+    >>> kernels = VoxelKernels(SO2, (5, 5), family="purest")
+    >>> [len(kernels.functions(J).values) for J in range(6)]
+    [3, 2, 2, 1, 1, 0]
+    """
+
+    group: Group
+    size: tuple[int, ...]
+    spacing: tuple[float, ...] | None = None
+    dilation: int = 1
+    family: Family = "fitted"
+    tolerance: float = 1e-2
+    normalization: Normalization = "norm"
+    spectrum: Spectrum = DEFAULT_SPECTRUM
+    radii: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        dim, name = self.group.dim, self.group.name
+        for field in ("size", "spacing", "radii"):
+            value = getattr(self, field)
+            if value is not None:
+                object.__setattr__(self, field, tuple(value))
+        if len(self.size) != dim or min(self.size) < 1 or not all(isinstance(n, int) for n in self.size):
+            raise ValueError(f"a kernel of {name} has {dim} sizes, integers >= 1, got {self.size}.")
+        if self.spacing is not None and (len(self.spacing) != dim or not min(self.spacing) > 0):
+            raise ValueError(f"the voxel spacing of {name} is {dim} lengths > 0, got {self.spacing}.")
+        if not isinstance(self.dilation, int) or self.dilation < 1:
+            raise ValueError(f"the dilation of a kernel is an integer >= 1, got {self.dilation!r}.")
+        for value, allowed in ((self.family, Family), (self.normalization, Normalization)):
+            if value not in get_args(allowed):
+                raise ValueError(f"expected one of {get_args(allowed)}, got {value!r}.")
+        if not 0 < self.tolerance <= 1:
+            raise ValueError(f"the tolerance is an impurity, above 0 and at most 1, got {self.tolerance}.")
+        if prod(self.size) > _MOST_VOXELS:
+            raise ValueError(f"a kernel has at most {_MOST_VOXELS} voxels, got {prod(self.size)} ({self.size}).")
+
+    def functions(self, harmonic: int) -> HarmonicFunctions:
+        """The kernels of this family that carry ``harmonic`` and pass the tolerance, float64: possibly none."""
+        return _functions(self, harmonic)
+
+    @property
+    def rotations(self) -> list[Tensor]:
+        """The grid rotations that map this kernel's box of voxels to itself, spacing included."""
+        lengths = torch.tensor([self.size, self.steps], dtype=torch.float64)
+        return [R for R in self.group.grid_rotations() if torch.equal(lengths @ R.abs().mT, lengths)]
+
+    @property
+    def unit(self) -> float:
+        """Length of a voxel: the geometric mean of the spacing."""
+        return float(prod(self.spacing) ** (1 / self.group.dim)) if self.spacing else 1.0
+
+    @property
+    def steps(self) -> tuple[float, ...]:
+        """Distance between the kernel's samples along each axis."""
+        return tuple(self.dilation * length for length in self.spacing or (1.0,) * self.group.dim)
+
+    @property
+    def rings(self) -> Rings:
+        """The continuous rings behind ``"sampled"`` and ``"fitted"``."""
+        step = self.unit * self.dilation
+        half = prod((n - 1) / 2 * length for n, length in zip(self.size, self.steps, strict=True))
+        last = half ** (1 / self.group.dim)
+        radii = self.radii or tuple(max(last - i * step, 0.0) for i in range(int(last / step + 1e-6), -1, -1))
+        return Rings(self.group, tuple(round(radius, 12) for radius in radii), 0.6 * step)
+
+
+@lru_cache(maxsize=8)
+def _forms(kernels: VoxelKernels) -> GridForms:
+    return GridForms(kernels.size, kernels.steps, kernels.rings, kernels.spectrum, unit=kernels.unit)
+
+
+@lru_cache(maxsize=1024)
+def _functions(kernels: VoxelKernels, harmonic: int) -> HarmonicFunctions:
+    # Families, tolerances and normalisations share the forms of one grid.
+    forms = _forms(replace(kernels, family="fitted", tolerance=1.0, normalization="norm"))
+    construct = {"sampled": forms.sampled, "fitted": forms.fitted, "purest": forms.purest}[kernels.family]
+    raw = construct(harmonic)
+    v = _symmetrized(kernels, harmonic, raw)
+    norm = (np.abs(v) ** 2).sum(axis=(0, 1))
+    real = norm > 1e-12 * (np.abs(raw) ** 2).sum(axis=(0, 1))  # else the grid's symmetry leaves rounding errors only
+    v, norm = v[:, :, real], norm[real]
+    right, total = forms.energies(harmonic, v)
+    purity = right / total
+    keep = 1 - purity <= kernels.tolerance
+    scale = total if kernels.normalization == "response" else norm
+    values = torch.from_numpy(v[:, :, keep] / np.sqrt(scale[keep]))
+    values = values.permute(2, 1, 0).unflatten(2, kernels.size).contiguous()
+    return HarmonicFunctions(values, torch.from_numpy(purity[keep]))
+
+
+def _symmetrized(kernels: VoxelKernels, harmonic: int, v: Array) -> Array:
+    """Average over the box's own rotations: exact already, but for what the solve lost to rounding."""
+    field = torch.from_numpy(np.ascontiguousarray(v.transpose(2, 1, 0))).unflatten(2, kernels.size)
+    rotations = kernels.rotations
+    irreps = kernels.group.irrep(harmonic, torch.stack(rotations))
+    turned = [
+        permute_axes(torch.einsum("on,kn...->ko...", rho, field), R) for rho, R in zip(irreps, rotations, strict=True)
+    ]
+    return torch.stack(turned).mean(dim=0).flatten(2).permute(2, 1, 0).numpy()
