@@ -138,7 +138,7 @@ def assert_equivariant(
 ) -> None:
     """Raise ``AssertionError`` unless ``layer`` commutes with rotations, to ``tolerance``.
 
-    It is tried on a float64 copy in eval mode; by default with all rotations of the grid, on white noise, where equality
+    It is tried on a float64 copy in eval mode; by default with all rotations of the grid, on noise, where equality
     is exact. Other ``rotations`` are tried on smooth analytic scenes; give them a ``tolerance`` to match (two
     convolutions err by about 1e-2).
 

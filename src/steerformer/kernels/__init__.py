@@ -3,9 +3,11 @@
 from steerformer.kernels.basis import HarmonicSource, KernelBasis, Path, RingsAtPoints
 from steerformer.kernels.rings import HarmonicFunctions, Rings
 from steerformer.kernels.spectrum import Spectrum
-from steerformer.kernels.voxels import VoxelKernels
+from steerformer.kernels.voxels import FAMILIES, Family, VoxelKernels
 
 __all__ = [
+    "FAMILIES",
+    "Family",
     "HarmonicFunctions",
     "HarmonicSource",
     "KernelBasis",

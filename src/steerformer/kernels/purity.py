@@ -26,7 +26,7 @@ class GridForms:
     """The forms T and G of one grid and spectrum, and the kernels built from them, in numpy float64.
 
     Kernels are arrays ``(voxel, order, kernel)``. Lengths (``steps`` between voxels, ``rings``) are physical; ``unit``
-    is the length of a voxel, in which the spectrum counts.
+    is the length in which the spectrum counts.
     """
 
     def __init__(

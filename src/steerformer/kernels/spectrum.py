@@ -38,7 +38,7 @@ class Spectrum:
     def quadrature(self, dim: int, *, unit: float, reach: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         r"""Nodes $|\omega|$ and weights for $\int S(|\omega|)\, g(|\omega|)\, d\omega$ in ``dim`` dimensions.
 
-        The weights sum to one, so that the signal has unit variance. ``unit`` is the length of a voxel, ``reach`` the
+        The weights sum to one, so that the signal has unit variance. ``unit`` is the length of a voxel; ``reach`` the
         longest distance whose waves the nodes have to resolve.
         """
         sigma = self.sigma * unit

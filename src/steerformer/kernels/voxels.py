@@ -17,6 +17,7 @@ from steerformer.kernels.spectrum import Spectrum
 
 Family = Literal["sampled", "fitted", "purest"]
 Normalization = Literal["norm", "response"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
 DEFAULT_SPECTRUM = Spectrum()
 _MOST_VOXELS = 6000  # the fit solves a system of this size
 
@@ -40,7 +41,7 @@ class VoxelKernels:
         family: see above.
         tolerance: keep kernels whose impurity $1-\lambda$ is at most this.
         normalization: ``"norm"``: unit sum of squares; ``"response"``: unit variance of the response to the spectrum.
-        spectrum: the signals that purity, fit and response refer to, in units of a voxel.
+        spectrum: the signals that purity, fit and response refer to; its unit is the coarsest spacing.
         radii: radii of the rings; by default one voxel apart, ending half a voxel inside the kernel's edge.
 
     >>> from steerformer import SO2
@@ -91,8 +92,13 @@ class VoxelKernels:
 
     @property
     def unit(self) -> float:
-        """Length of a voxel: the geometric mean of the spacing."""
+        """Length of a voxel, in which rings are spaced: the geometric mean of the spacing."""
         return float(prod(self.spacing) ** (1 / self.group.dim)) if self.spacing else 1.0
+
+    @property
+    def resolution(self) -> float:
+        """Length in which the spectrum counts: the coarsest spacing, the finest detail that every axis can show."""
+        return max(self.spacing) if self.spacing else 1.0
 
     @property
     def steps(self) -> tuple[float, ...]:
@@ -111,7 +117,7 @@ class VoxelKernels:
 
 @lru_cache(maxsize=8)
 def _forms(kernels: VoxelKernels) -> GridForms:
-    return GridForms(kernels.size, kernels.steps, kernels.rings, kernels.spectrum, unit=kernels.unit)
+    return GridForms(kernels.size, kernels.steps, kernels.rings, kernels.spectrum, unit=kernels.resolution)
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,109 @@
+"""How purely kernels turn on a voxel grid: the measurements behind ``docs/kernels.md``."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from steerformer.fields import FieldType, voxel_coordinates
+from steerformer.groups import SO2, SO3, Group
+from steerformer.kernels import KernelBasis, VoxelKernels
+from steerformer.nn.ops import convolve
+from steerformer.testing import blobs, equivariance_error
+
+BLOB_SIGMA = {SO2.name: 2.0, SO3.name: 1.5}
+
+
+@dataclass(frozen=True)
+class KernelError:
+    """One kernel on the grid: what its purity promises, and what it does on blobs."""
+
+    impurity: float
+    error: float
+    reach: float
+    """Root-mean-square distance of its weight from the centre, in voxels."""
+
+
+def single_kernel_errors(kernels: VoxelKernels, degree: int, rotations: Sequence[Tensor]) -> list[KernelError]:
+    """Relative error of each kernel of ``degree``, alone, on blobs turned by ``rotations``."""
+    values, purity = kernels.functions(degree)
+    squared_radius = voxel_coordinates(kernels.size, kernels.steps).square().sum(dim=-1)
+    found = []
+    for kernel, share in zip(values, purity.tolist(), strict=True):
+        error = mean_error(CentralResponse(kernels.group, kernel, degree), rotations, kernels, size=kernels.size)
+        weight = kernel.abs().square().sum(dim=0)
+        found.append(KernelError(1 - share, error, math.sqrt((weight * squared_radius).sum() / weight.sum())))
+    return found
+
+
+def two_convolutions(kernels: VoxelKernels, degrees: int, *, copies: int = 4, seed: int = 0) -> nn.Module:
+    """An image through two convolutions, random weights, to ``copies`` copies of each degree below ``degrees``."""
+    image, features = FieldType.image(kernels.group, 1), FieldType(kernels.group, (copies,) * degrees)
+    torch.manual_seed(seed)
+    return nn.Sequential(_Convolution(image, features, kernels), _Convolution(features, features, kernels)).double()
+
+
+def mean_error(
+    layer: Callable[[Tensor], Tensor] | nn.Module,
+    rotations: Sequence[Tensor],
+    kernels: VoxelKernels,
+    *,
+    size: Sequence[int],
+) -> float:
+    """Root-mean-square relative error over ``rotations`` and random blobs sampled with the kernels' spacing."""
+    sigma = BLOB_SIGMA[kernels.group.name] * kernels.resolution
+    scene = blobs(FieldType.image(kernels.group, 1), batch=128, sigma=sigma)
+    errors = [
+        equivariance_error(layer, R, scene=scene, size=size, spacing=kernels.spacing, in_type=scene.field_type).total
+        for R in rotations
+    ]
+    return math.sqrt(sum(error**2 for error in errors) / len(errors))
+
+
+def usual_rotations(group: Group) -> list[Tensor]:
+    """17 degrees in the plane; eight random rotations in space."""
+    if group.dim == 2:
+        return [group.rotation(math.radians(17))]
+    generator = torch.Generator().manual_seed(0)
+    return [group.random_rotation(generator) for _ in range(8)]
+
+
+def spacing_ignored_errors(kernels: VoxelKernels, degree: int, rotations: Sequence[Tensor]) -> list[float]:
+    """Errors of the same kernels built as if voxels were cubes, on blobs sampled with the true spacing."""
+    values, _ = replace(kernels, spacing=None).functions(degree)
+    layers = [CentralResponse(kernels.group, kernel, degree) for kernel in values]
+    return [mean_error(layer, rotations, kernels, size=kernels.size) for layer in layers]
+
+
+class _Convolution(nn.Module):
+    def __init__(self, in_type: FieldType, out_type: FieldType, kernels: VoxelKernels) -> None:
+        super().__init__()
+        self.in_type, self.out_type = in_type, out_type
+        self.basis = KernelBasis(in_type, out_type, kernels)
+        self.weights = nn.Parameter(torch.randn(self.basis.weight_parts, self.basis.num_weights))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return convolve(x, self.basis(self.weights))
+
+
+@dataclass(frozen=True)
+class CentralResponse:
+    """One kernel as a layer that looks at the central window only."""
+
+    group: Group
+    kernel: Tensor
+    degree: int
+
+    @property
+    def out_type(self) -> FieldType:
+        return FieldType(self.group, (0,) * self.degree + (1,))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        size = self.kernel.shape[1:]
+        for axis, n in enumerate(size):
+            x = x.narrow(2 + axis, (x.shape[2 + axis] - n) // 2, n)
+        response = torch.einsum("bz,oz->bo", x.flatten(1).to(self.kernel.dtype), self.kernel.flatten(1))
+        imaginary = response.imag if response.is_complex() else torch.zeros_like(response)
+        return torch.cat([response.real, imaginary], dim=1)
