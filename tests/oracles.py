@@ -88,6 +88,15 @@ def directions(group: Group, count: int) -> tuple[NDArray, NDArray]:
     return nodes.reshape(-1, 3), np.repeat(weights / 2 / count, count)
 
 
+def random_rotations(group: Group, count: int) -> NDArray:
+    """Many uniform rotations at once, always the same."""
+    generator = np.random.default_rng(0)
+    if group is SO2:
+        c, s = np.cos(angles := generator.uniform(0, 2 * np.pi, count)), np.sin(angles)
+        return np.stack([c, -s, s, c], axis=-1).reshape(-1, 2, 2)
+    return Rotation.random(count, rng=generator).as_matrix()
+
+
 def steerable_dimension(group: Group, degree_out: int, degree_in: int, radius: float) -> int:
     r"""How many independent values a steerable kernel can take at one point: the constraint, solved numerically.
 
@@ -143,7 +152,7 @@ def blob(centre: NDArray, sigma: float, points: NDArray) -> NDArray:
 
 def spectrum(kind: str, dim: int, sigma: float) -> tuple[NDArray, NDArray]:
     r"""Nodes $|\omega|$ and weights of the signals' power, $S(|\omega|)\,|\omega|^{d-1}$, which sum to one."""
-    nodes, weights = roots_legendre(90)
+    nodes, weights = roots_legendre(48)
     omega = (nodes + 1) * 3.0 / sigma  # up to 6 / sigma, where a Gaussian spectrum has fallen to 1e-16
     power = np.exp(-((sigma * omega) ** 2))
     if kind == "natural":  # levelled off beyond 64 voxels
@@ -153,22 +162,24 @@ def spectrum(kind: str, dim: int, sigma: float) -> tuple[NDArray, NDArray]:
 
 
 def spectral_energies(
-    group: Group, harmonic: int, values: NDArray, points: NDArray, *, kind: str = "gaussian", sigma: float = 1.0
-) -> tuple[NDArray, NDArray]:
+    group: Group, kernels: dict[int, NDArray], points: NDArray, *, kind: str = "gaussian", sigma: float = 1.0
+) -> dict[int, tuple[NDArray, NDArray]]:
     r"""Energy in the right harmonic and all energy of kernels ``(kernel, order, voxel)``, with no Bessel function.
 
     $V(\omega) = \sum_z v(z) e^{i\omega\cdot z}$ is summed as it stands and projected on $Y_J(\hat\omega)$ direction by
-    direction; both energies are integrals of $S$ over all frequency vectors.
+    direction; both energies are integrals of $S$ over all frequency vectors. Harmonics $J$ are the keys.
     """
     reach = 6 / sigma * np.linalg.norm(points, axis=-1).max()
     nodes, share = directions(group, 2 * int(reach) + 12)
-    Y = harmonics(group, harmonic, nodes).conj()
-    right, total = np.zeros(len(values)), np.zeros(len(values))
+    Y = {J: share[:, None] * harmonics(group, J, nodes).conj() for J in kernels}
+    right, total = ({J: np.zeros(len(v)) for J, v in kernels.items()} for _ in range(2))
     for omega, weight in zip(*spectrum(kind, group.dim, sigma), strict=True):
-        V = values @ np.exp(1j * omega * points @ nodes.T)  # kernel, order, direction
-        total += weight * (np.abs(V) ** 2).sum(axis=1) @ share
-        right += weight * np.abs(np.einsum("kmd,dm,d->k", V, Y, share)) ** 2
-    return right, total
+        waves = np.exp(1j * omega * points @ nodes.T)  # voxel, direction
+        for J, v in kernels.items():
+            V = (v.reshape(-1, len(points)) @ waves).reshape(*v.shape[:2], -1)  # kernel, order, direction
+            total[J] += weight * np.einsum("kmd,kmd,d->k", V, V.conj(), share).real
+            right[J] += weight * np.abs(np.tensordot(V, Y[J].T, axes=2)) ** 2
+    return {J: (right[J], total[J]) for J in kernels}
 
 
 def angular_energies(value: NDArray, points: NDArray, count: int = 64) -> tuple[NDArray, NDArray]:

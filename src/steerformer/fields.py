@@ -96,6 +96,22 @@ class FieldType:
         """Inverse of :meth:`split`."""
         return torch.cat([piece.flatten(2, 3) for piece in pieces], dim=2).flatten(1, 2)
 
+    @property
+    def copies(self) -> int:
+        """Irreps in all, copies of all degrees counted."""
+        return sum(self.multiplicities)
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int]]:
+        """(orders, copies) of neighbouring degrees with as many orders, joined: one step serves them all."""
+        merged: list[tuple[int, int]] = []
+        for degree in self.degrees:
+            orders, copies = self.group.irrep_dim(degree), self.multiplicities[degree]
+            if merged and merged[-1][0] == orders:
+                copies += merged.pop()[1]
+            merged.append((orders, copies))
+        return merged
+
     def matrix(self, R: Float[Tensor, "dim dim"]) -> Float[Tensor, "channels channels"]:
         r"""The real matrix $\rho(R)$ that acts on the channels of one position."""
         self.group.require_rotation(R)

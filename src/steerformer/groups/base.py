@@ -61,6 +61,13 @@ class Group(ABC):
         $\hat\omega$ is $i^{|J|}\, b_J(|\omega||z|)\, Y(\hat z)$. Takes and gives numpy arrays."""
 
     @abstractmethod
+    def direction_grid(self, degree: int) -> tuple[Float[Tensor, "direction dim"], Float[Tensor, "direction"]]:
+        """Unit vectors and weights (of sum 1) that average functions of direction up to ``degree`` exactly.
+
+        The rotations of the voxel grid map the set to itself.
+        """
+
+    @abstractmethod
     def rotation(self, angle: float, axis: tuple[float, ...] | None = None) -> Float[Tensor, "dim dim"]:
         """Rotation by ``angle`` in radians (in three dimensions: about ``axis``), float64."""
 

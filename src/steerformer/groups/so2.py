@@ -46,6 +46,11 @@ class _SO2(Group):
 
         return jv(abs(degree), x)
 
+    def direction_grid(self, degree: int) -> tuple[Float[Tensor, "direction 2"], Float[Tensor, "direction"]]:
+        count = 4 * (degree // 4 + 1)  # above the degree, and mapped to itself by quarter turns
+        angles = torch.arange(count, dtype=torch.float64) * (2 * math.pi / count)
+        return torch.stack([angles.cos(), angles.sin()], dim=1), torch.full((count,), 1 / count, dtype=torch.float64)
+
     def rotation(self, angle: float, axis: tuple[float, ...] | None = None) -> Float[Tensor, "2 2"]:
         """Rotation by ``angle`` in radians that takes the first axis towards the second, float64."""
         if axis is not None:

@@ -59,6 +59,15 @@ class _SO3(Group):
 
         return spherical_jn(degree, x)
 
+    def direction_grid(self, degree: int) -> tuple[Float[Tensor, "direction 3"], Float[Tensor, "direction"]]:
+        from scipy.integrate import lebedev_rule
+
+        known = [*range(3, 32, 2), *range(35, 132, 6)]
+        if degree > known[-1]:
+            raise ValueError(f"grids of directions resolve degrees up to {known[-1]}, got {degree}.")
+        points, weights = lebedev_rule(next(n for n in known if n >= degree))
+        return torch.from_numpy(points.T.copy()), torch.from_numpy(weights / (4 * math.pi))
+
     def rotation(self, angle: float, axis: tuple[float, ...] | None = None) -> Float[Tensor, "3 3"]:
         """Rotation by ``angle`` in radians about ``axis`` (right-handed, any length but zero), float64."""
         if axis is None or len(axis) != 3 or not any(axis):

@@ -1,15 +1,15 @@
 """Steerable kernels between two field types: harmonic functions x couplings x weights."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType
 from steerformer.groups import Group
 from steerformer.kernels.rings import HarmonicFunctions, Rings
@@ -53,7 +53,7 @@ class Path:
     purity: float
 
 
-class KernelBasis(nn.Module):
+class KernelBasis(ExactConstants):
     r"""All kernels between two field types that make a convolution equivariant (paper, eqs. 1-2).
 
     $$K(z) = \sum_p w_p\, \varphi_p(z), \qquad K(Rz) = \rho_{out}(R)\, K(z)\, \rho_{in}(R)^{-1}$$
@@ -96,8 +96,7 @@ class KernelBasis(nn.Module):
         ]
         self.num_weights = sum(math.prod(shape) for shape in self.weight_shapes)
         for i, (_, values) in enumerate(coupled):
-            stacked = _complex_columns(values).to(torch.get_default_dtype())
-            self.register_buffer(f"_pair{i}", stacked, persistent=False)
+            self.register_constant(f"_pair{i}", _complex_columns(values))
 
     def forward(self, weights: Float[Tensor, "part weight"]) -> Float[Tensor, "out in *points"]:
         kernel = self.assemble(weights)
@@ -117,7 +116,7 @@ class KernelBasis(nn.Module):
         """Kernel of one pair of degrees, ``(2, orders_out * copies_out, orders_in * copies_in, *points)``."""
         out, inp = (self.in_type.group.irrep_dim(degree) for degree in self.pairs[i])
         copies_out, copies_in, paths = self.weight_shapes[i]
-        values = getattr(self, f"_pair{i}")  # path columns, 2 * orders_out * orders_in * points
+        values = self.constant(f"_pair{i}")  # path columns, 2 * orders_out * orders_in * points
         weights = weights.reshape(self.weight_parts, copies_out * copies_in, paths)
         if self.weight_parts == 1:
             kernel = weights[0] @ values[:paths]
@@ -125,14 +124,6 @@ class KernelBasis(nn.Module):
             kernel = torch.cat([weights[0], weights[1]], dim=1) @ values
         kernel = kernel.reshape(copies_out, copies_in, 2, out, inp, *self.points_shape)
         return kernel.permute(2, 3, 0, 4, 1, *range(5, kernel.ndim)).flatten(3, 4).flatten(1, 2)
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "KernelBasis":
-        super()._apply(fn, recurse)
-        for i, pair in enumerate(self.pairs):  # start again from float64, or .double() would keep float32's errors
-            buffer = getattr(self, f"_pair{i}")
-            if buffer.device.type != "meta":
-                setattr(self, f"_pair{i}", _complex_columns(_coupled(self.source, *pair)[1]).to(buffer))
-        return self
 
     def extra_repr(self) -> str:
         worst = 1 - min((path.purity for path in self.paths), default=1.0)

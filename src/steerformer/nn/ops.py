@@ -1,11 +1,111 @@
-"""The one place where code must know how many axes space has."""
+"""The one place that knows how many axes space has, and how copies of irreps lie in the channels."""
 
+from collections.abc import Sequence
+
+import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
+from steerformer.fields import FieldType
+
 _CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
+_AVERAGES = {2: F.avg_pool2d, 3: F.avg_pool3d}
+_INTERPOLATIONS = {2: "bilinear", 3: "trilinear"}
 
 
-def convolve(x: Tensor, kernel: Tensor, *, stride: int = 1, padding: int | list[int] = 0, dilation: int = 1) -> Tensor:
-    """``out(x) = sum_z kernel(z) f(x + z)`` over all axes of space."""
-    return _CONVOLUTIONS[x.ndim - 2](x, kernel, stride=stride, padding=padding, dilation=dilation)
+def require_space(field_type: FieldType, x: Tensor, layer: str) -> None:
+    """Raise ``ValueError`` unless ``x`` is a field of this type with all axes of space."""
+    dim = field_type.group.dim
+    if x.ndim != 2 + dim or x.shape[1] != field_type.channels:
+        raise ValueError(
+            f"{layer} takes {field_type!r}, a tensor (batch, {field_type.channels}, {dim} axes of space), "
+            f"got shape {tuple(x.shape)}."
+        )
+
+
+def convolve(
+    x: Float[Tensor, "batch in *space"],
+    kernel: Float[Tensor, "out in *size"],
+    *,
+    stride: Sequence[int] | int = 1,
+    padding: Sequence[int] | int = 0,
+    dilation: int = 1,
+) -> Float[Tensor, "batch out *new"]:
+    """``out(x) = sum_z kernel(z) f(x + z)`` over all axes of space; negative padding crops."""
+    dim = x.ndim - 2
+    padding = [padding] * dim if isinstance(padding, int) else list(padding)
+    if min(padding) < 0:
+        x = pad(x, [min(p, 0) for p in padding])
+        padding = [max(p, 0) for p in padding]
+    return _CONVOLUTIONS[dim](x, kernel, stride=stride, padding=padding, dilation=dilation)
+
+
+def pad(x: Float[Tensor, "batch channels *space"], margins: Sequence[int]) -> Float[Tensor, "batch channels *new"]:
+    """Zeros on both sides of each axis of space; negative margins crop."""
+    both_sides = [margin for margin in reversed(margins) for _ in range(2)]
+    return F.pad(x, both_sides) if any(both_sides) else x
+
+
+def average_pool(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """Means over windows of ``size``, ``stride`` apart."""
+    return _AVERAGES[x.ndim - 2](x, tuple(size), tuple(stride))
+
+
+def interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
+    """Linear interpolation to a new grid over the same extent."""
+    return F.interpolate(x, size=tuple(size), mode=_INTERPOLATIONS[x.ndim - 2], align_corners=False)
+
+
+def per_axis(value: int | Sequence[int], dim: int, name: str, *, least: int = 1) -> tuple[int, ...]:
+    """One integer per axis of space."""
+    values = (value,) * dim if isinstance(value, int) else tuple(value)
+    if len(values) != dim or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in values):
+        raise ValueError(f"{name} is an integer >= {least}, or one for each of {dim} axes, got {value!r}.")
+    return values
+
+
+def copy_norms(
+    field_type: FieldType, x: Float[Tensor, "batch channels *space"]
+) -> Float[Tensor, "batch copies *space"]:
+    """Length of every irrep copy, orders and both parts taken together."""
+    norms = [torch.linalg.vector_norm(piece, dim=(1, 2)) for piece in _split_runs(field_type, x)]
+    return norms[0] if len(norms) == 1 else torch.cat(norms, dim=1)
+
+
+def scale_copies(
+    field_type: FieldType, x: Float[Tensor, "batch channels *space"], factors: Float[Tensor, "batch copies *#space"]
+) -> Float[Tensor, "batch channels *space"]:
+    """Multiply every irrep copy by a real number of its own: the one way to scale that commutes with rotations."""
+    pieces = _split_runs(field_type, x)
+    shares = factors.split([copies for _, copies in field_type.runs], dim=1)
+    scaled = [piece * share[:, None, None] for piece, share in zip(pieces, shares, strict=True)]
+    return field_type.pack(scaled) if len(scaled) > 1 else scaled[0].flatten(1, 3)
+
+
+def spread(field_type: FieldType, values: Float[Tensor, "copies"]) -> Float[Tensor, "channels"]:
+    """One value per copy, repeated for all channels of the copy."""
+    shares = values.split([copies for _, copies in field_type.runs])
+    rows = [
+        share.expand(field_type.parts, orders, -1) for share, (orders, _) in zip(shares, field_type.runs, strict=True)
+    ]
+    return torch.cat([row.flatten(1) for row in rows], dim=1).flatten()
+
+
+def rms_of_copies(field_type: FieldType, rms: Float[Tensor, "channels"]) -> Float[Tensor, "copies"]:
+    """Root-mean-squares of channels, taken together for each copy."""
+    pieces = _split_runs(field_type, rms[None])
+    return torch.cat(
+        [
+            copy_norm / (piece.shape[1] * piece.shape[2]) ** 0.5
+            for piece in pieces
+            for copy_norm in [torch.linalg.vector_norm(piece[0], dim=(0, 1))]
+        ]
+    )
+
+
+def _split_runs(field_type: FieldType, x: Tensor) -> list[Tensor]:
+    """Views ``(batch, part, order, copy, *space)``, one per run of degrees with as many orders."""
+    runs = field_type.runs
+    pieces = x.unflatten(1, (field_type.parts, -1)).split([orders * copies for orders, copies in runs], dim=2)
+    return [piece.unflatten(2, run) for piece, run in zip(pieces, runs, strict=True)]

@@ -1,0 +1,36 @@
+"""Constants of a module that are exact in every precision."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+
+class ExactConstants(nn.Module):
+    """A module whose constants are kept in float64 and cast anew whenever it changes dtype or device.
+
+    A plain buffer made in float32 keeps float32's rounding errors after ``.double()``. Constants are no part of the
+    state dict.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._exact: dict[str, Tensor] = {}
+
+    def register_constant(self, name: str, value: Tensor) -> None:
+        """Make ``self.name`` a buffer with this float64 value, in the default dtype."""
+        self._exact[name] = value
+        self.register_buffer(name, value.to(torch.get_default_dtype()), persistent=False)
+
+    def constant(self, name: str) -> Tensor:
+        """A registered constant, in the module's dtype."""
+        return self.get_buffer(name)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        for name, value in self._exact.items():
+            buffer = self.get_buffer(name)
+            if buffer.device.type != "meta":
+                setattr(self, name, value.to(buffer))
+        return self

@@ -1,0 +1,192 @@
+"""Steerable convolution."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from steerformer.fields import FieldType
+from steerformer.kernels import Family, KernelBasis, Spectrum, VoxelKernels
+from steerformer.kernels.basis import real_kernel
+from steerformer.kernels.voxels import DEFAULT_SPECTRUM, Normalization
+from steerformer.nn.ops import convolve, per_axis, require_space
+
+
+class Conv(nn.Module):
+    r"""Convolution with a steerable kernel (paper, eqs. 1-2): all that is linear and commutes with SE(d).
+
+    $$g(x) = \sum_z K(z)\, f(x+z), \qquad K(Rz) = \rho_{out}(R)\, K(z)\, \rho_{in}(R)^{-1}$$
+
+    A raw image is just another ``in_type``. A kernel that covers the whole input, with ``padding=0``, is the paper's
+    flattening layer. Complex arithmetic takes three real convolutions, real input one.
+
+    Samples stay centred on the grid, else a strided output would turn about another point than its input: padding is
+    adjusted alike on both sides of an axis, or, where no whole number does (such as an odd kernel with stride 2 on an
+    even grid), a ``ValueError`` says what to change.
+
+    Weights are complex normal with variance ``orders / fan``, where ``fan`` counts the (copy in, path) pairs that reach
+    an output copy: white noise of unit variance in every channel gives unit variance in every channel (twice that for
+    real input, which has no imaginary part).
+
+    In eval mode without gradients the kernel is kept between calls, until the weights change, move or load.
+
+    Args:
+        in_type: type of the input.
+        out_type: type of the output.
+        kernel_size: voxels, for all axes or for each.
+        stride: distance between outputs, in voxels.
+        padding: ``"same"`` for an output of ``ceil(size / stride)``, or voxels of zeros on each side.
+        dilation: distance between the samples of the kernel, in voxels.
+        profiles: family of kernels; see :class:`~steerformer.kernels.VoxelKernels`.
+        tolerance: largest impurity of a kernel that is kept.
+        normalization: ``"norm"`` or ``"response"``.
+        spectrum: the signals that purity refers to.
+        spacing: physical size of a voxel along each axis, for grids whose voxels are not cubes.
+    """
+
+    def __init__(
+        self,
+        in_type: FieldType,
+        out_type: FieldType,
+        *,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] | Literal["same"] = "same",
+        dilation: int = 1,
+        profiles: Family = "fitted",
+        tolerance: float = 1e-2,
+        normalization: Normalization = "norm",
+        spectrum: Spectrum = DEFAULT_SPECTRUM,
+        spacing: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        dim = in_type.group.dim
+        self.in_type, self.out_type = in_type, out_type
+        self.kernel_size = per_axis(kernel_size, dim, "kernel_size")
+        self.stride = per_axis(stride, dim, "stride")
+        self.padding = None if padding == "same" else per_axis(padding, dim, "padding", least=0)
+        kernels = VoxelKernels(
+            in_type.group,
+            self.kernel_size,
+            spacing=None if spacing is None else tuple(spacing),
+            dilation=dilation,
+            family=profiles,
+            tolerance=tolerance,
+            normalization=normalization,
+            spectrum=spectrum,
+        )
+        self.dilation = dilation
+        self.basis = KernelBasis(in_type, out_type, kernels)
+        if self.basis.num_weights == 0:
+            raise ValueError(
+                f"no kernel of size {self.kernel_size} joins {in_type} to {out_type} with an impurity of at most "
+                f"{tolerance}; take a larger kernel, a larger tolerance, or degrees closer together."
+            )
+        self.weight = nn.Parameter(torch.empty(self.basis.weight_parts, self.basis.num_weights))
+        self._cache: _KernelCache | None = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights, with the variance given above."""
+        fan = dict.fromkeys(self.out_type.degrees, 0)
+        for (degree, _), (_, copies_in, paths) in zip(self.basis.pairs, self.basis.weight_shapes, strict=True):
+            fan[degree] += copies_in * paths
+        scales = []
+        for (degree, _), shape in zip(self.basis.pairs, self.basis.weight_shapes, strict=True):
+            orders = self.in_type.group.irrep_dim(degree)
+            variance = orders / max(fan[degree], 1) / self.in_type.parts  # of real and imaginary part each
+            scales.append(torch.full((math.prod(shape),), math.sqrt(variance)))
+        with torch.no_grad():
+            self.weight.normal_().mul_(torch.cat(scales).to(self.weight))
+
+    def kernel(self) -> Float[Tensor, "out in *size"]:
+        """The real kernel that a plain torch convolution would take."""
+        return self.basis(self.weight)
+
+    def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *new"]:
+        require_space(self.in_type, x, "Conv")
+        kernels = self._kernels()
+        apply = partial(convolve, stride=self.stride, padding=self._margins(x.shape[2:]), dilation=self.dilation)
+        if len(kernels) == 1:
+            return apply(x, kernels[0])
+        real, imaginary = x.chunk(2, dim=1)
+        # Gauss's three products for the four of a complex multiplication
+        a, b, both = apply(real, kernels[0]), apply(imaginary, kernels[1]), apply(real + imaginary, kernels[2])
+        return torch.cat([a - b, both - a - b], dim=1)
+
+    def _kernels(self) -> tuple[Tensor, ...]:
+        wants_gradient = torch.is_grad_enabled() and self.weight.requires_grad
+        if self.training or wants_gradient or torch.compiler.is_compiling():
+            return self._assemble()
+        if self._cache is None or not self._cache.belongs_to(self.weight):
+            # not an inference tensor, so that a later call may differentiate with respect to the input
+            with torch.inference_mode(False), torch.no_grad():
+                self._cache = _KernelCache(self.weight, self._assemble())
+        return self._cache.kernels
+
+    def _assemble(self) -> tuple[Tensor, ...]:
+        kernel = self.basis.assemble(self.weight)
+        if self.in_type.real or self.out_type.real:
+            return (real_kernel(kernel, out_real=self.out_type.real, in_real=self.in_type.real),)
+        return kernel[0], kernel[1], kernel[0] + kernel[1]
+
+    def _margins(self, space: Sequence[int]) -> list[int]:
+        return [
+            centred_margin(
+                n, (size - 1) * self.dilation + 1, stride, None if self.padding == "same" else self.padding[i]
+            )
+            for i, (n, size, stride) in enumerate(zip(space, self.kernel_size, self.stride, strict=True))
+        ]
+
+    def train(self, mode: bool = True) -> "Conv":
+        self._cache = None
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "Conv":
+        self._cache = None
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cache": None}
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding!r}, dilation={self.dilation}"
+        )
+
+
+class _KernelCache:
+    """Kernels, and the state of the weights they were made from."""
+
+    def __init__(self, weight: Tensor, kernels: tuple[Tensor, ...]) -> None:
+        self.weight, self.version, self.kernels = weight, _version(weight), kernels
+
+    def belongs_to(self, weight: Tensor) -> bool:
+        return self.weight is weight and self.version is not None and self.version == _version(weight)
+
+
+def _version(weight: Tensor) -> int | None:
+    return None if weight.is_inference() else weight._version
+
+
+def centred_margin(size: int, window: int, stride: int, padding: int | None) -> int:
+    """Zeros to add on each side of an axis so that windows a stride apart lie centred on it; negative: voxels to crop.
+
+    ``padding`` is what was asked for; ``None`` asks for ``ceil(size / stride)`` outputs.
+    """
+    outputs = -(-size // stride) if padding is None else (size + 2 * padding - window) // stride + 1
+    if outputs < 1:
+        raise ValueError(f"a window of {window} voxels does not fit into an axis of {size} with padding {padding}.")
+    for count in (outputs, outputs + 1, outputs - 1):
+        both_sides = stride * (count - 1) + window - size
+        if both_sides % 2 == 0 and count >= 1 and (stride > 1 or count == outputs):
+            return both_sides // 2
+    raise ValueError(
+        f"a window of {window} voxels with stride {stride} cannot lie centred on an axis of {size}: "
+        f"half a voxel of padding would be needed. Take a kernel with {'odd' if size % 2 else 'even'} width, or "
+        f"{'an even' if size % 2 else 'an odd'} grid, or stride 1 and AvgPool."
+    )

@@ -1,0 +1,71 @@
+"""Pointwise nonlinearity in the space domain: to a grid of directions, through a ReLU, and back."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from steerformer.constants import ExactConstants
+from steerformer.fields import FieldType
+
+
+class FourierReLU(ExactConstants):
+    r"""ReLU on functions of direction: $u(n) = \sum_\ell \sqrt{d_\ell}\, Y_\ell(n)^\dagger f_\ell$, then ReLU, then back.
+
+    Real and imaginary part of $u$ are two real functions and go through the ReLU each by itself. Copy number $c$ of
+    the function is made of the copies number $c$ of all degrees. The rotations of the voxel grid map the grid of
+    directions to itself, so there equivariance is exact; at other angles what the ReLU puts beyond the grid's reach
+    aliases back, the less the finer it is. (In the paper's list: Cohen et al. 2018.)
+
+    Args:
+        field_type: type of input and output, complex.
+        oversampling: how many times the largest degree the grid of directions resolves.
+    """
+
+    def __init__(self, field_type: FieldType, *, oversampling: int = 4) -> None:
+        super().__init__()
+        if field_type.real:
+            raise ValueError(f"FourierReLU takes complex fields, got {field_type!r}; real scalars take torch's ReLU.")
+        if not isinstance(oversampling, int) or oversampling < 2:
+            raise ValueError(f"oversampling is an integer >= 2, got {oversampling!r}.")
+        self.in_type = self.out_type = field_type
+        group = field_type.group
+        directions, weights = group.direction_grid(oversampling * max(max(field_type.degrees), 1))
+        rows = [
+            group.irrep_dim(degree) ** 0.5 * group.harmonics(degree, directions).mT.conj()
+            for degree in field_type.degrees
+        ]
+        synthesis = torch.cat(rows)  # (degree, order), direction
+        analysis = synthesis.conj() * weights
+        for name, matrix in (("synthesis", synthesis), ("analysis", analysis)):
+            parts = torch.stack([matrix.real, matrix.imag if matrix.is_complex() else torch.zeros_like(matrix)])
+            self.register_constant(f"_{name}", parts)
+        self._orders = [group.irrep_dim(degree) for degree in field_type.degrees]
+
+    def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
+        most = max(self.in_type.multiplicities)
+        pieces = [_widen(piece, most) for piece in self.in_type.split(x)]
+        coefficients = torch.cat(pieces, dim=2)  # batch, part, (degree, order), copy, *space
+        values = _transform(self.constant("_synthesis"), coefficients)
+        found = _transform(self.constant("_analysis").transpose(1, 2), torch.relu(values)).split(self._orders, dim=2)
+        kept = [
+            piece[:, :, :, : self.in_type.multiplicity(d)] for d, piece in zip(self.in_type.degrees, found, strict=True)
+        ]
+        return self.out_type.pack(kept)
+
+
+def _transform(matrix: Tensor, x: Tensor) -> Tensor:
+    """Complex ``sum_i matrix[i, j] x[i]`` over axis 2, parts on axis 1."""
+    re, im = matrix
+    real, imaginary = x[:, 0], x[:, 1]
+
+    def apply(m: Tensor, y: Tensor) -> Tensor:
+        return torch.einsum("ij,bi...->bj...", m, y)
+
+    return torch.stack([apply(re, real) - apply(im, imaginary), apply(re, imaginary) + apply(im, real)], dim=1)
+
+
+def _widen(piece: Tensor, copies: int) -> Tensor:
+    missing = copies - piece.shape[3]
+    if not missing:
+        return piece
+    return torch.cat([piece, piece.new_zeros(*piece.shape[:3], missing, *piece.shape[4:])], dim=3)

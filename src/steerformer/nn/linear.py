@@ -1,0 +1,68 @@
+"""Mixing copies of an irrep, position by position."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from steerformer.fields import FieldType
+
+
+class Linear(nn.Module):
+    r"""Mix copies within each degree, $y_\ell = x_\ell W_\ell$, $W_\ell$ complex; Schur's lemma allows nothing more.
+
+    Degrees that only one side has are dropped or come out zero. A side of real scalars takes or gives real parts.
+    Weights are complex normal with variance 1 / copies in, so that unit variance stays unit variance.
+    Space may be absent: ``(batch, channels)`` works as well.
+    """
+
+    def __init__(self, in_type: FieldType, out_type: FieldType) -> None:
+        super().__init__()
+        if in_type.group is not out_type.group:
+            raise ValueError(f"Linear stays within one group, got {in_type!r} in and {out_type!r} out.")
+        self.in_type, self.out_type = in_type, out_type
+        self.shared = [degree for degree in out_type.degrees if in_type.multiplicity(degree)]
+        if not self.shared:
+            raise ValueError(f"Linear mixes copies of equal degree, but {in_type} and {out_type} share none.")
+        parts = 1 if in_type.real and out_type.real else 2
+        self.weights = nn.ParameterList(
+            torch.empty(parts, out_type.multiplicity(degree), in_type.multiplicity(degree)) for degree in self.shared
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights, with the variance given above."""
+        with torch.no_grad():
+            for weight in self.weights:
+                weight.normal_(std=1 / math.sqrt(weight.shape[2] * self.in_type.parts))
+
+    def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
+        pieces = dict(zip(self.in_type.degrees, self.in_type.split(x), strict=True))
+        weights = dict(zip(self.shared, self.weights, strict=True))
+        mixed = []
+        for degree in self.out_type.degrees:
+            if degree in weights:
+                mixed.append(_mix(self._real_weight(weights[degree]), pieces[degree]))
+            else:
+                shape = (x.shape[0], self.out_type.parts, self.out_type.group.irrep_dim(degree))
+                mixed.append(x.new_zeros(*shape, self.out_type.multiplicity(degree), *x.shape[2:]))
+        return self.out_type.pack(mixed)
+
+    def _real_weight(self, weight: Tensor) -> Tensor:
+        """``(part out, copy out, part in, copy in)``: both parts of the weight, or as many as the types have."""
+        if len(weight) == 1:
+            return weight[:, :, None, :]
+        re, im = weight
+        full = torch.stack([torch.stack([re, -im], dim=1), torch.stack([im, re], dim=1)])
+        return full[: self.out_type.parts, :, : self.in_type.parts]
+
+
+def _mix(weight: Tensor, piece: Tensor) -> Tensor:
+    parts, copies = weight.shape[:2]
+    batch, _, orders, _, *space = piece.shape
+    columns = (
+        piece.transpose(1, 2).flatten(2, 3).flatten(3) if space else piece.transpose(1, 2).flatten(2, 3)[..., None]
+    )
+    mixed = weight.flatten(0, 1).flatten(1) @ columns  # batch, order, (part, copy), position
+    return mixed.reshape(batch, orders, parts, copies, *space).transpose(1, 2)

@@ -1,0 +1,85 @@
+"""Coarser grids whose centre stays where it was."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from steerformer.fields import FieldType
+from steerformer.nn.ops import average_pool, pad, per_axis, require_space
+
+
+class AvgPool(nn.Module):
+    r"""Means over windows a stride apart, centred on the grid whatever its size.
+
+    A grid that the windows do not fill exactly is cropped alike on both sides; where that leaves half a voxel, windows
+    are shifted by half a voxel and share the voxels at their edges (a window of 2 becomes 1/4, 1/2, 1/4). Other pooling
+    starts at the first voxel, and so turns about another centre than its input.
+
+    ``antialiased`` takes Gaussian windows of standard deviation ``0.45 * stride`` instead, which pass less of what the
+    coarse grid cannot show; there are ``size // stride`` of them and the outside counts as zero.
+
+    Args:
+        field_type: type of input and output.
+        kernel_size: width of the windows in voxels.
+        stride: distance between windows; by default their width.
+        antialiased: Gaussian windows.
+    """
+
+    def __init__(
+        self,
+        field_type: FieldType,
+        *,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        antialiased: bool = False,
+    ) -> None:
+        super().__init__()
+        dim = field_type.group.dim
+        self.in_type = self.out_type = field_type
+        self.kernel_size = per_axis(kernel_size, dim, "kernel_size")
+        self.stride = self.kernel_size if stride is None else per_axis(stride, dim, "stride")
+        self.antialiased = antialiased
+
+    def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *coarse"]:
+        require_space(self.in_type, x, "AvgPool")
+        for i, (n, size) in enumerate(zip(x.shape[2:], self.kernel_size, strict=True)):
+            if n < size:
+                raise ValueError(f"a window of {size} voxels does not fit into axis {i} of space, which has {n}.")
+        if self.antialiased:
+            for axis, stride in enumerate(self.stride, start=2):
+                x = _gaussian_samples(x, axis, stride)
+            return x
+        margins = []
+        for axis, (size, stride) in enumerate(zip(self.kernel_size, self.stride, strict=True), start=2):
+            rest = (x.shape[axis] - size) % stride
+            if rest % 2:
+                x = (x.narrow(axis, 0, x.shape[axis] - 1) + x.narrow(axis, 1, x.shape[axis] - 1)) / 2
+            margins.append(-(rest // 2))
+        return average_pool(pad(x, margins), self.kernel_size, self.stride)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, antialiased={self.antialiased}"
+
+
+def _gaussian_samples(x: Tensor, axis: int, stride: int) -> Tensor:
+    """Samples ``stride`` apart and centred on one axis, each a Gaussian mean of the voxels around it."""
+    if stride == 1:
+        return x
+    size = x.shape[axis]
+    count = size // stride
+    first = (size - 1) / 2 - stride * (count - 1) / 2  # whole or half voxel
+    reach = math.ceil(1.35 * stride - (first % 1)) + first % 1  # three deviations, from the sample to the last voxel
+    offsets = torch.arange(-reach, reach + 1, dtype=torch.float64)
+    taps = torch.exp(-(offsets**2) / (2 * (0.45 * stride) ** 2))
+    taps = (taps / taps.sum()).to(x)
+    moved = x.movedim(axis, -1)
+    lines = moved.reshape(-1, 1, size)
+    margin = round(reach - first)
+    before = max(margin, 0)
+    lines = F.pad(lines, (margin, margin)) if margin < 0 else lines
+    sampled = F.conv1d(lines, taps.view(1, 1, -1), stride=stride, padding=before)
+    return sampled.reshape(*moved.shape[:-1], count).movedim(-1, axis)

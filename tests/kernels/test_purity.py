@@ -1,0 +1,154 @@
+"""Purity is what it promises: checked against direct integrals over frequencies and against random signals."""
+
+import math
+
+import numpy as np
+import oracles
+import pytest
+import torch
+
+from steerformer import SO2, SO3, FieldType
+from steerformer.kernels import Spectrum, VoxelKernels
+from steerformer.kernels.purity import GridForms
+from steerformer.testing import blobs
+
+pytestmark = pytest.mark.usefixtures("float64")
+FAMILIES = ("sampled", "fitted", "purest")
+GRIDS = [(SO2, 3), (SO2, 4), (SO2, 5), (SO2, 7), (SO3, 3), (SO3, 4), (SO3, 5)]
+ANGLE = math.radians(17)
+
+
+def kernels(group, size, family, **options):
+    return VoxelKernels(group, (size,) * group.dim, family=family, **{"tolerance": 1.0, **options})
+
+
+def voxels(group, size):
+    """Centres of the voxels, one row each."""
+    axes = [np.arange(size) - (size - 1) / 2] * group.dim
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, group.dim)
+
+
+def everything(group, size, **options):
+    """All kernels of all families with their purities, by harmonic: ``(kernel, order, voxel)``."""
+    values, purities = {}, {}
+    for J in range(-2, 6) if group is SO2 else range(4):
+        found = [kernels(group, size, family, **options).functions(J) for family in FAMILIES]
+        values[J] = torch.cat([each.values.flatten(2) for each in found]).numpy()
+        purities[J] = torch.cat([each.purity for each in found]).numpy()
+    return values, purities
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "natural"])
+@pytest.mark.parametrize(("group", "size"), GRIDS, ids=str)
+def test_purity_is_the_share_of_the_energy_in_its_harmonic(group, size, kind):
+    values, purities = everything(group, size, spectrum=Spectrum(kind))
+    energies = oracles.spectral_energies(group, values, voxels(group, size), kind=kind)
+    for J, (right, total) in energies.items():
+        np.testing.assert_allclose(purities[J], right / total, rtol=0, atol=1e-6, err_msg=f"harmonic {J}")
+
+
+def smoothed_noise(z, sigma):
+    r"""White noise smoothed by a Gaussian has the autocorrelation $e^{-d^2/4\sigma^2}$, in any dimension."""
+    return np.exp(-((z[:, None] - z) ** 2).sum(-1) / (4 * sigma**2))
+
+
+@pytest.mark.parametrize("sigma", [1.0, 1.7])
+def test_the_form_of_all_energy_is_the_autocorrelation_of_the_signals(group, sigma):
+    source = kernels(group, 5, "fitted")
+    forms = GridForms(source.size, source.steps, source.rings, Spectrum(sigma=sigma), unit=1.0)
+    np.testing.assert_allclose(forms.T, smoothed_noise(voxels(group, 5), sigma), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sigma", [1.0, 1.7])
+def test_response_is_that_to_the_stated_spectrum(group, sigma):
+    T = smoothed_noise(voxels(group, 4), sigma)
+    options = {"normalization": "response", "spectrum": Spectrum(sigma=sigma)}
+    for family in FAMILIES:
+        for J in (0, 1, 2):
+            v = kernels(group, 4, family, **options).functions(J).values.flatten(2).numpy()
+            variance = np.einsum("kmz,zy,kmy->k", v.conj(), T, v).real
+            strong = (np.abs(v) ** 2).sum((1, 2)) < 1e3  # others have next to no response, and rounding decides
+            np.testing.assert_allclose(variance[strong], 1, rtol=1e-6)
+            assert strong.any()
+
+
+def random_signals(group, count):
+    r"""Frequencies and amplitudes of plane waves whose sums are Gaussian signals of the spectrum $e^{-\omega^2}$.
+
+    High frequencies are rare and err most. So they are drawn 1.8 times too widely, and the amplitudes make up for it.
+    """
+    waves, wide = 2, 1.8
+    frequency = wide * torch.randn(count, waves, group.dim) / math.sqrt(2)
+    density_ratio = wide**group.dim * torch.exp(-frequency.square().sum(-1) * (1 - wide**-2))
+    return frequency, torch.polar(density_ratio.sqrt(), 2 * math.pi * torch.rand(count, waves))
+
+
+def measured_error(group, J, v, size, rotations):
+    """Relative error on random signals, one for each rotation; turning a signal turns its frequencies, exactly."""
+    frequency, amplitude = random_signals(group, len(rotations))
+    z = torch.from_numpy(voxels(group, size)).mT
+
+    def response(frequency):
+        signal = torch.einsum("nw,nwz->nz", amplitude, torch.exp(1j * (frequency @ z)))
+        return signal @ v.flatten(1).to(signal).mT
+
+    before, after = response(frequency), response(torch.einsum("nij,nwj->nwi", rotations, frequency))
+    expected = torch.einsum("noi,ni->no", group.irrep(J, rotations).to(before), before)
+    return ((after - expected).norm() / before.norm()).item()
+
+
+CASES = [(family, J, -1) for family in FAMILIES for J in (1, 2, 3)] + [("purest", J, 0) for J in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("family", "harmonic", "index"), CASES)
+def test_random_signals_err_as_purity_predicts(group, family, harmonic, index):
+    """Over uniform rotations the relative error is sqrt(2 (1 - purity)); 5 % is five times the sampling error."""
+    values, purity = kernels(group, 5, family).functions(harmonic)
+    rotations = torch.from_numpy(oracles.random_rotations(group, 20000 if group is SO2 else 5000))
+    error = measured_error(group, harmonic, values[index], 5, rotations)
+    assert error == pytest.approx(math.sqrt(2 * (1 - purity[index].item())), rel=0.05)
+
+
+@pytest.mark.parametrize(("family", "harmonic", "index"), [*CASES, ("sampled", -2, 0), ("purest", -3, 0)])
+def test_random_signals_err_at_17_degrees_as_their_angular_energies_predict(family, harmonic, index):
+    """Energy of angular frequency n turns by n times the angle where the harmonic says J times."""
+    value = kernels(SO2, 5, family).functions(harmonic).values[index]
+    n, energy = oracles.angular_energies(value.flatten().numpy(), voxels(SO2, 5))
+    wrong = np.abs(np.exp(1j * n * ANGLE) - np.exp(1j * harmonic * ANGLE)) ** 2
+    error = measured_error(SO2, harmonic, value, 5, SO2.rotation(ANGLE).expand(20000, 2, 2))
+    assert error == pytest.approx(math.sqrt(wrong @ energy / energy.sum()), rel=0.05)
+
+
+def blob_error(group, J, v, sigma, rotations):
+    """Relative error at the central voxel on analytic blobs, turned as formulas; root mean square over rotations."""
+    scene = blobs(FieldType.image(group, 1), batch=128, sigma=sigma)
+    look = lambda scene: scene.sample(v.shape[1]).flatten(1).to(v) @ v.flatten(1).mT  # noqa: E731
+    before = look(scene)
+    errors = [look(scene.rotate(R)) - before @ group.irrep(J, R).mT for R in rotations]
+    return (torch.stack(errors).square().abs().sum(dim=(1, 2)).mean().sqrt() / before.norm()).item()
+
+
+@pytest.mark.parametrize("harmonic", [1, 2, 3])
+def test_the_purest_kernel_errs_five_times_less_than_the_best_sampled_ring(group, harmonic):
+    rotations = [SO2.rotation(ANGLE)] if group is SO2 else [SO3.random_rotation() for _ in range(8)]
+    sigma = 2.0 if group is SO2 else 1.5
+    rings = kernels(group, 5, "sampled", radii=(1.0, 2.0)).functions(harmonic).values
+    sampled = min(blob_error(group, harmonic, ring, sigma, rotations) for ring in rings)
+    purest = kernels(group, 5, "purest").functions(harmonic).values[0]
+    assert 5 * blob_error(group, harmonic, purest, sigma, rotations) < sampled
+
+
+def test_purest_kernels_come_purest_first_and_no_kernel_is_purer(group):
+    for J in (0, 1, 2, 3):
+        best = kernels(group, 5, "purest").functions(J).purity
+        assert torch.equal(best, best.sort(descending=True).values)
+        for family in ("sampled", "fitted"):
+            others = kernels(group, 5, family).functions(J).purity
+            assert others.max() <= best[0] + 1e-4  # the noise term gives up a little purity for a smaller norm
+
+
+def test_purity_is_a_share(group):
+    for family in FAMILIES:
+        for J in range(7):
+            purity = kernels(group, 4, family).functions(J).purity
+            assert ((purity > -1e-9) & (purity < 1 + 1e-9)).all()

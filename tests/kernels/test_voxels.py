@@ -1,0 +1,210 @@
+"""Kernels on voxels: exact on the grid, as many as promised, normalised, the same on every run."""
+
+import itertools
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from torch.testing import assert_close
+
+from steerformer import SO2, SO3
+from steerformer.fields import voxel_coordinates
+from steerformer.kernels import Spectrum, VoxelKernels, voxels
+
+pytestmark = pytest.mark.usefixtures("float64")
+FAMILIES = ("sampled", "fitted", "purest")
+GRIDS = [(SO2, (n, n)) for n in (1, 2, 3, 4, 5, 7)] + [(SO3, (n, n, n)) for n in (1, 3, 4, 5)]
+BOXES = [(SO2, (3, 5)), (SO2, (1, 4)), (SO3, (3, 3, 5)), (SO3, (2, 3, 4)), (SO3, (5, 5, 1))]
+
+
+def harmonics_of(group, largest):
+    return range(-largest, largest + 1) if group is SO2 else range(largest + 1)
+
+
+def moved(values, R):
+    """Kernel values at R z for every voxel z; the box must be one that R keeps."""
+    size = np.array(values.shape[2:])
+    index = np.indices(size).reshape(len(size), -1) - (size[:, None] - 1) / 2
+    target = (R.numpy() @ index + (size[:, None] - 1) / 2).round().astype(int)
+    return values[(..., *target)]
+
+
+def assert_turns(source, harmonic, rotations):
+    values = source.functions(harmonic).values
+    for R in rotations:
+        rho = torch.from_numpy(oracles.irrep(source.group, harmonic, R.numpy())).to(values)
+        assert_close(moved(values, R), torch.einsum("om,kmz->koz", rho, values.flatten(2)), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("group", "size"), GRIDS, ids=str)
+def test_all_families_are_exact_under_the_rotations_of_the_grid(group, size, family):
+    source = VoxelKernels(group, size, family=family, tolerance=1.0)
+    assert len(source.rotations) == len(group.grid_rotations())
+    for harmonic in harmonics_of(group, 6 if group is SO2 else 4):
+        assert_turns(source, harmonic, group.grid_rotations())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("group", "size"), BOXES, ids=str)
+def test_a_box_is_exact_under_the_rotations_that_keep_it(group, size, family):
+    source = VoxelKernels(group, size, family=family, tolerance=1.0)
+    keeping = [R for R in group.grid_rotations() if (R.abs() @ torch.tensor(size).double()).tolist() == list(size)]
+    assert len(source.rotations) == len(keeping) > 1
+    for harmonic in harmonics_of(group, 3):
+        assert_turns(source, harmonic, keeping)
+
+
+@pytest.mark.parametrize(("group", "size"), [(SO2, (5, 5)), (SO3, (5, 5, 5))], ids=str)
+def test_the_purest_kernels_are_as_many_as_the_design_measured(group, size):
+    source = VoxelKernels(group, size, family="purest", tolerance=1e-2)
+    assert [len(source.functions(J).values) for J in range(7)] == [3, 2, 2, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tolerance_keeps_what_is_pure_enough_and_nothing_else(group, family):
+    size = (5,) * group.dim
+    everything = VoxelKernels(group, size, family=family, tolerance=1.0)
+    for tolerance, harmonic in itertools.product((1e-3, 1e-2, 0.3), range(4)):
+        kept = VoxelKernels(group, size, family=family, tolerance=tolerance).functions(harmonic)
+        values, purity = everything.functions(harmonic)
+        pure = 1 - purity <= tolerance
+        assert_close(kept.values, values[pure], rtol=0, atol=1e-12)
+        assert_close(kept.purity, purity[pure], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_have_unit_norm_or_unit_response_and_else_agree(group, family):
+    """That unit response means unit variance on the spectrum is shown in test_purity."""
+    size = (4,) * group.dim
+    for harmonic in range(4):
+        unit = VoxelKernels(group, size, family=family).functions(harmonic)
+        response = VoxelKernels(group, size, family=family, normalization="response").functions(harmonic)
+        lengths = unit.values.abs().square().flatten(1).sum(1)
+        assert_close(lengths, torch.ones_like(lengths), rtol=1e-12, atol=0)
+        scale = response.values.flatten(1).norm(dim=1)[(..., *[None] * (group.dim + 1))]
+        assert_close(response.values, scale * unit.values, rtol=0, atol=1e-10)
+        assert_close(response.purity, unit.purity, rtol=0, atol=1e-12)
+
+
+def test_sampled_kernels_are_the_rings_at_voxel_centres(group):
+    source = VoxelKernels(group, (5,) * group.dim, family="sampled", tolerance=1.0, radii=(1.0, 1.7))
+    points = voxel_coordinates(source.size).flatten(0, -2).numpy()
+    r = np.linalg.norm(points, axis=-1)
+    Y = oracles.harmonics(group, 2, points / np.where(r > 0, r, 1)[:, None]) * (r > 0)[:, None]
+    for kernel, radius in zip(source.functions(2).values, (1.0, 1.7), strict=True):
+        ring = np.exp(-((r - radius) ** 2) / (2 * source.rings.width**2))[:, None] * Y
+        assert_close(kernel.flatten(1).mT, torch.from_numpy(ring / np.linalg.norm(ring)), rtol=0, atol=1e-12)
+
+
+def test_fitted_kernels_answer_like_the_continuous_ring(group):
+    """Oracle: the ring on a fine grid. No kernel on these voxels with its angular part comes closer, only as close."""
+    signals = 0.7 * torch.randn(400, group.dim).numpy()  # frequencies of plane waves, within the spectrum
+    fine = voxel_coordinates((61,) * 2 if group is SO2 else (31,) * 3).flatten(0, -2).numpy() * (0.1 if group is SO2 else 0.2)
+    r = np.linalg.norm(fine, axis=-1)
+    options = {"radii": (1.0,), "tolerance": 1.0}
+    width = VoxelKernels(group, (5,) * group.dim, **options).rings.width
+    ring = np.exp(-((r - 1) ** 2) / (2 * width**2))[:, None] * oracles.harmonics(
+        group, 1, fine / np.where(r > 0, r, 1)[:, None]
+    ) * (r > 0)[:, None]
+    target = np.exp(1j * signals @ fine.T) @ ring
+    errors = {}
+    for family in ("sampled", "fitted"):
+        source = VoxelKernels(group, (5,) * group.dim, family=family, **options)
+        waves = np.exp(1j * signals @ voxel_coordinates(source.size).flatten(0, -2).numpy().T)
+        found = waves @ source.functions(1).values[0].flatten(1).mT.numpy()
+        scale = np.vdot(found, target) / np.vdot(found, found)
+        errors[family] = np.linalg.norm(scale * found - target) / np.linalg.norm(target)
+    assert errors["fitted"] < 0.02
+    assert errors["fitted"] < errors["sampled"] / 3
+
+
+ROUNDED_IN_A_FILE = (1.0, 1 - 6e-8, 1.0)  # the spacing of a cubic voxel after a trip through float32
+CHANGES = {"rerun": ({}, 1e-9), "smoothing": ({"sigma": 1 + 1e-10}, 1e-4), "spacing": ({"spacing": ROUNDED_IN_A_FILE}, 1e-3)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", ["gaussian", "natural"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_kernels_are_the_same_on_every_run_and_under_a_tiny_change(group, family, kind, change):
+    """Eigenvectors have signs and, where degenerate, more freedom: trained weights must not depend on rounding."""
+
+    def build(sigma=1.0, spacing=None):
+        voxels._functions.cache_clear()
+        voxels._forms.cache_clear()
+        options = {"family": family, "spectrum": Spectrum(kind, sigma=sigma), "spacing": spacing and spacing[: group.dim]}
+        return [VoxelKernels(group, (5,) * group.dim, **options).functions(harmonic).values for harmonic in range(5)]
+
+    options, tolerance = CHANGES[change]
+    for one, other in zip(build(), build(**options), strict=True):
+        assert_close(other, one, rtol=0, atol=tolerance)
+
+
+def test_negative_harmonics_are_the_conjugates_of_positive_ones():
+    for family in FAMILIES:
+        source = VoxelKernels(SO2, (5, 5), family=family)
+        for harmonic in range(1, 5):
+            positive, negative = source.functions(harmonic), source.functions(-harmonic)
+            assert_close(negative.values, positive.values.conj().resolve_conj(), rtol=0, atol=1e-10)
+            assert_close(negative.purity, positive.purity, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dilation_is_a_coarser_grid_under_the_same_signals(group, family):
+    """Twice the distance between samples and half the smoothing are one and the same but for the unit of length."""
+    size = (5,) * group.dim
+    dilated = VoxelKernels(group, size, dilation=2, family=family, tolerance=1.0)
+    rescaled = VoxelKernels(group, size, family=family, tolerance=1.0, spectrum=Spectrum(sigma=0.5))
+    for harmonic in range(4):
+        assert_turns(dilated, harmonic, group.grid_rotations())
+        one, other = dilated.functions(harmonic), rescaled.functions(harmonic)
+        assert_close(one.values, other.values, rtol=0, atol=1e-6)
+        assert_close(one.purity, other.purity, rtol=0, atol=1e-6)
+
+
+def test_a_kernel_of_one_voxel_carries_scalars_only(group):
+    for family in FAMILIES:
+        source = VoxelKernels(group, (1,) * group.dim, family=family)
+        assert [len(source.functions(J).values) for J in range(3)] == [1, 0, 0]
+        assert source.functions(0).values.flatten().abs().tolist() == pytest.approx([1.0])
+
+
+BAD_OPTIONS = [
+    ({"size": (5,)}, "has . sizes, integers >= 1, got"),
+    ({"size": (0, 5, 5)}, "integers >= 1, got"),
+    ({"size": (5.0, 5, 5)}, "integers >= 1, got"),
+    ({"spacing": (1.0,)}, r"lengths > 0, got \(1.0,\)"),
+    ({"spacing": (1.0, 0.0, 1.0)}, "lengths > 0, got"),
+    ({"spacing": (1.0, -2.0, 1.0)}, "lengths > 0, got"),
+    ({"spacing": (1.0, float("nan"), 1.0)}, "lengths > 0, got"),
+    ({"spacing": (1.0, float("inf"), 1.0)}, "lengths > 0, got"),
+    ({"dilation": 0}, "dilation of a kernel is an integer >= 1, got 0"),
+    ({"dilation": 1.5}, "dilation of a kernel is an integer >= 1, got 1.5"),
+    ({"family": "purer"}, r"expected one of \('sampled', 'fitted', 'purest'\), got 'purer'"),
+    ({"normalization": "max"}, r"expected one of \('norm', 'response'\), got 'max'"),
+    ({"tolerance": 0.0}, "the tolerance is an impurity, above 0 and at most 1, got 0.0"),
+    ({"tolerance": 1.5}, "the tolerance is an impurity"),
+    ({"tolerance": float("nan")}, "the tolerance is an impurity"),
+    ({"size": (99, 99, 99)}, "at most 6000 voxels, got"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), BAD_OPTIONS)
+def test_a_bad_option_is_refused_with_the_reason(group, options, words, unchecked):
+    fitting = {name: value[: group.dim] if isinstance(value, tuple) else value for name, value in options.items()}
+    with pytest.raises(ValueError, match=words):
+        VoxelKernels(group, **{"size": (5,) * group.dim, **fitting})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"kind": "pink"}, r"one of \('gaussian', 'natural'\), got 'pink'"),
+        ({"sigma": 0.0}, "sigma > 0 voxels, got 0.0"),
+        ({"noise": 0.0}, "variance >= 1e-9"),
+    ],
+)
+def test_a_bad_spectrum_is_refused_with_the_reason(options, words, unchecked):
+    with pytest.raises(ValueError, match=words):
+        Spectrum(**options)
