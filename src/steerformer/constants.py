@@ -1,7 +1,7 @@
 """Constants of a module that are exact in every precision."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ class ExactConstants(nn.Module):
         """A registered constant, in the module's dtype."""
         return self.get_buffer(name)
 
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "ExactConstants":
         super()._apply(fn, recurse)
         for name, value in self._exact.items():
             buffer = self.get_buffer(name)

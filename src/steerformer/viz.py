@@ -24,7 +24,7 @@ def draw_kernels(group: Group, path: Path, *, size: int = 5, degrees: int = 5) -
         order = group.irrep_dim(row) - 1  # one that does not vanish in the central slice
         for column, (family, place) in enumerate(columns):
             kernels = VoxelKernels(group, (size,) * group.dim, family=family, tolerance=1.0)
-            values, purity = kernels.functions(row)
+            values, purity, _ = kernels.functions(row)
             choice = place if family == "purest" else place - 2  # the two purest; the two outer rings
             _draw_kernel(axes[row, column], _slice(values[choice], order), 1 - purity[choice].item())
         axes[row, 0].set_ylabel(f"degree {row}")

@@ -44,13 +44,14 @@ class RingsAtPoints:
 
 @dataclass(frozen=True)
 class Path:
-    """One basis kernel: which degrees it joins, through which harmonic and profile, and how purely it turns."""
+    """One basis kernel: the degrees it joins, its harmonic and profile, how purely it turns, how loudly it responds."""
 
     degree_out: int
     degree_in: int
     harmonic: int
     profile: int
     purity: float
+    gain: tuple[float, ...]
 
 
 class KernelBasis(ExactConstants):
@@ -147,10 +148,11 @@ def _coupled(source: HarmonicSource, degree_out: int, degree_in: int) -> tuple[t
     paths: list[Path] = []
     kernels: list[Tensor] = []
     for harmonic in source.group.harmonic_degrees(degree_out, degree_in):
-        values, purity = source.functions(harmonic)
+        values, purity, gain = source.functions(harmonic)
         coupling = source.group.coupling(degree_out, harmonic, degree_in).to(values)
         kernels.append(torch.einsum("ohi,ph...->poi...", coupling, values))
-        paths += [Path(degree_out, degree_in, harmonic, p, share) for p, share in enumerate(purity.tolist())]
+        for p, (share, curve) in enumerate(zip(purity.tolist(), gain.tolist(), strict=True)):
+            paths.append(Path(degree_out, degree_in, harmonic, p, share, tuple(curve)))
     return tuple(paths), torch.cat(kernels)
 
 

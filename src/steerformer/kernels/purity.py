@@ -20,6 +20,7 @@ from steerformer.kernels.rings import Rings, direction_harmonics
 from steerformer.kernels.spectrum import Spectrum, gauss_legendre
 
 Array = NDArray[Any]
+_GAIN_FREQUENCIES = 17
 
 
 class GridForms:
@@ -39,6 +40,7 @@ class GridForms:
         self.ring_end = max(self.rings.radii) + 7 * self.rings.width
         reach = 2 * max(float(self.radii[-1]), self.ring_end)
         self.omega, self.weight = spectrum.quadrature(self.group.dim, unit=unit, reach=reach)
+        self.nyquist = np.pi / unit
         self.T = self._autocorrelation(steps)
         self._ring_correlations: dict[int, Array] = {}
 
@@ -108,9 +110,15 @@ class GridForms:
 
     def energies(self, harmonic: int, v: Array) -> tuple[Array, Array]:
         """Energy that turns rightly, and all energy, of kernels ``(voxel, order, kernel)``."""
+        right = self.weight @ self._wave_energies(harmonic, v, self.omega)
+        return right, np.einsum("zmk,zy,ymk->k", v.conj(), self.T, v, optimize=True).real
+
+    def gain(self, harmonic: int, v: Array) -> Array:
+        """Energy that turns rightly in the response to waves of a few frequencies, ``(kernel, frequency)``."""
+        return self._wave_energies(harmonic, v, np.linspace(0, self.nyquist, _GAIN_FREQUENCIES)).T
+
+    def _wave_energies(self, harmonic: int, v: Array, omega: Array) -> Array:
         overlap = np.einsum("zm,zmk->zk", self.harmonics(harmonic).conj(), v)
         shells = np.zeros((len(self.radii), v.shape[2]), dtype=complex)
         np.add.at(shells, self.shell, overlap)
-        spectrum = self.waves(harmonic, self.radii).T @ shells  # frequency, kernel
-        total = np.einsum("zmk,zy,ymk->k", v.conj(), self.T, v, optimize=True).real
-        return self.weight @ np.abs(spectrum) ** 2, total
+        return np.abs(self.group.bessel(harmonic, self.radii[:, None] * omega).T @ shells) ** 2

@@ -11,10 +11,13 @@ from steerformer.groups import Group
 
 
 class HarmonicFunctions(NamedTuple):
-    r"""Functions that carry one harmonic: $v(Rz) = \rho_J(R)\,v(z)$, each with its purity $\lambda$."""
+    r"""Functions that carry one harmonic, $v(Rz) = \rho_J(R)\,v(z)$."""
 
     values: Float[Tensor, "function order *points"] | Complex[Tensor, "function order *points"]
     purity: Float[Tensor, "function"]
+    r"""Share $\lambda$ of each response that turns as it should."""
+    gain: Float[Tensor, "function frequency"]
+    """Mean square response to plane waves of unit variance, at a few frequencies from 0 to half a wave per voxel."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,13 @@ class Rings:
         return torch.exp(-((r - radius) ** 2) / (2 * self.width**2))
 
     def functions(self, harmonic: int, points: Float[Tensor, "*points dim"]) -> HarmonicFunctions:
-        """All rings that carry ``harmonic``, at any points; being exact, each has purity 1."""
+        """All rings that carry ``harmonic``, at any points; exact, so of purity 1; a gain they have on grids only."""
         r = points.norm(dim=-1)
         Y = direction_harmonics(self.group, harmonic, points).movedim(-1, 0)
         rings = [self.profile(radius, r) * Y for radius in self.radii_of(harmonic)]
         values = torch.stack(rings) if rings else Y.new_zeros(0, *Y.shape)
-        return HarmonicFunctions(values, torch.ones(len(rings), dtype=points.dtype, device=points.device))
+        ones = torch.ones(len(rings), dtype=points.dtype, device=points.device)
+        return HarmonicFunctions(values, purity=ones, gain=ones[:, None])
 
 
 def direction_harmonics(

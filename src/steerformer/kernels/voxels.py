@@ -136,7 +136,8 @@ def _functions(kernels: VoxelKernels, harmonic: int) -> HarmonicFunctions:
     scale = total if kernels.normalization == "response" else norm
     values = torch.from_numpy(v[:, :, keep] / np.sqrt(scale[keep]))
     values = values.permute(2, 1, 0).unflatten(2, kernels.size).contiguous()
-    return HarmonicFunctions(values, torch.from_numpy(purity[keep]))
+    gain = forms.gain(harmonic, v) / scale[:, None]
+    return HarmonicFunctions(values, torch.from_numpy(purity[keep]), torch.from_numpy(gain[keep]))
 
 
 def _symmetrized(kernels: VoxelKernels, harmonic: int, v: Array) -> Array:

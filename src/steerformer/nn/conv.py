@@ -1,6 +1,5 @@
 """Steerable convolution."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -28,9 +27,10 @@ class Conv(nn.Module):
     adjusted alike on both sides of an axis, or, where no whole number does (such as an odd kernel with stride 2 on an
     even grid), a ``ValueError`` says what to change.
 
-    Weights are complex normal with variance ``orders / fan``, where ``fan`` counts the (copy in, path) pairs that reach
-    an output copy: white noise of unit variance in every channel gives unit variance in every channel (twice that for
-    real input, which has no imaginary part).
+    Weights are complex normal. A path's variance is inverse to the most energy it passes at any frequency, times one
+    factor for each output degree, so that of all paths together the frequency they pass best keeps its variance:
+    ``orders / (peak_p * max_w sum_p gain_p(w) / peak_p)``, twice that for real input, which has no imaginary part. So
+    deep stacks neither explode on smooth features, as with weights fit for white noise, nor die out.
 
     In eval mode without gradients the kernel is kept between calls, until the weights change, move or load.
 
@@ -92,16 +92,22 @@ class Conv(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights, with the variance given above."""
-        fan = dict.fromkeys(self.out_type.degrees, 0)
-        for (degree, _), (_, copies_in, paths) in zip(self.basis.pairs, self.basis.weight_shapes, strict=True):
-            fan[degree] += copies_in * paths
-        scales = []
-        for (degree, _), shape in zip(self.basis.pairs, self.basis.weight_shapes, strict=True):
+        paths = iter(self.basis.paths)
+        gains = [torch.tensor([next(paths).gain for _ in range(shape[2])]) for shape in self.basis.weight_shapes]
+        peaks = [gain.amax(dim=1) if len(gain) else gain.new_ones(0) for gain in gains]
+        total = dict.fromkeys(self.out_type.degrees, torch.zeros(()))  # of each output degree, at each frequency
+        for (degree, _), shape, gain, peak in zip(
+            self.basis.pairs, self.basis.weight_shapes, gains, peaks, strict=True
+        ):
+            if len(gain):
+                total[degree] = total[degree] + shape[1] * (gain / peak[:, None]).sum(dim=0)
+        deviations = []
+        for (degree, _), shape, peak in zip(self.basis.pairs, self.basis.weight_shapes, peaks, strict=True):
             orders = self.in_type.group.irrep_dim(degree)
-            variance = orders / max(fan[degree], 1) / self.in_type.parts  # of real and imaginary part each
-            scales.append(torch.full((math.prod(shape),), math.sqrt(variance)))
+            variance = orders / (peak * total[degree].max() * self.in_type.parts)
+            deviations.append(variance.sqrt().expand(shape).flatten())
         with torch.no_grad():
-            self.weight.normal_().mul_(torch.cat(scales).to(self.weight))
+            self.weight.normal_().mul_(torch.cat(deviations).to(self.weight))
 
     def kernel(self) -> Float[Tensor, "out in *size"]:
         """The real kernel that a plain torch convolution would take."""
@@ -136,9 +142,7 @@ class Conv(nn.Module):
 
     def _margins(self, space: Sequence[int]) -> list[int]:
         return [
-            centred_margin(
-                n, (size - 1) * self.dilation + 1, stride, None if self.padding == "same" else self.padding[i]
-            )
+            centred_margin(n, (size - 1) * self.dilation + 1, stride, self.padding[i] if self.padding else None)
             for i, (n, size, stride) in enumerate(zip(space, self.kernel_size, self.stride, strict=True))
         ]
 

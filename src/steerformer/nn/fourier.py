@@ -9,7 +9,7 @@ from steerformer.fields import FieldType
 
 
 class FourierReLU(ExactConstants):
-    r"""ReLU on functions of direction: $u(n) = \sum_\ell \sqrt{d_\ell}\, Y_\ell(n)^\dagger f_\ell$, then ReLU, then back.
+    r"""ReLU on functions of direction: $u(n) = \sum_\ell \sqrt{d_\ell}\, Y_\ell(n)^\dagger f_\ell$, ReLU, and back.
 
     Real and imaginary part of $u$ are two real functions and go through the ReLU each by itself. Copy number $c$ of
     the function is made of the copies number $c$ of all degrees. The rotations of the voxel grid map the grid of

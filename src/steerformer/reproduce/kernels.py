@@ -28,7 +28,7 @@ class KernelError:
 
 def single_kernel_errors(kernels: VoxelKernels, degree: int, rotations: Sequence[Tensor]) -> list[KernelError]:
     """Relative error of each kernel of ``degree``, alone, on blobs turned by ``rotations``."""
-    values, purity = kernels.functions(degree)
+    values, purity, _ = kernels.functions(degree)
     squared_radius = voxel_coordinates(kernels.size, kernels.steps).square().sum(dim=-1)
     found = []
     for kernel, share in zip(values, purity.tolist(), strict=True):
@@ -72,8 +72,8 @@ def usual_rotations(group: Group) -> list[Tensor]:
 
 def spacing_ignored_errors(kernels: VoxelKernels, degree: int, rotations: Sequence[Tensor]) -> list[float]:
     """Errors of the same kernels built as if voxels were cubes, on blobs sampled with the true spacing."""
-    values, _ = replace(kernels, spacing=None).functions(degree)
-    layers = [CentralResponse(kernels.group, kernel, degree) for kernel in values]
+    kernels_of_cubes = replace(kernels, spacing=None).functions(degree).values
+    layers = [CentralResponse(kernels.group, kernel, degree) for kernel in kernels_of_cubes]
     return [mean_error(layer, rotations, kernels, size=kernels.size) for layer in layers]
 
 
