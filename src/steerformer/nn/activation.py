@@ -30,7 +30,8 @@ class NormReLU(nn.Module):
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         self.in_type.require_channels(x)
         norms = copy_norms(self.in_type, x).clamp_min(_SHORTEST)
-        gates = torch.relu(1 + _per_copy(self.bias, norms) / norms)
+        # ReLU(n + b) / n = ReLU(1 + b / n)
+        gates = torch.addcdiv(norms.new_ones(()), _per_copy(self.bias, norms), norms).relu_()
         return scale_copies(self.in_type, x, gates)
 
 

@@ -96,10 +96,13 @@ class _Length(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         first, *others = x.unbind(dim=1)
-        squares = torch.square(first * _Length.SCALE)
-        for component in others:
-            squares.addcmul_(component, component, value=_Length.SCALE**2)
-        length = squares.sqrt_().div_(_Length.SCALE)
+        if len(others) == 1:
+            length = torch.hypot(first, others[0])
+        else:
+            squares = torch.square(first * _Length.SCALE)
+            for component in others:
+                squares.addcmul_(component, component, value=_Length.SCALE**2)
+            length = squares.sqrt_().div_(_Length.SCALE)
         ctx.save_for_backward(x, length)
         return length
 

@@ -37,10 +37,8 @@ class Choice:
 CHOICES = [
     Choice("sampled", 0.1),
     Choice("sampled", 0.1, "response"),
-    Choice("sampled", 1.0),
     Choice("fitted", 1e-2),
     Choice("fitted", 1e-2, "response"),
-    Choice("fitted", 0.1),
     Choice("purest", 1e-2),
     Choice("purest", 1e-2, "response"),
     Choice("purest", 1e-3),

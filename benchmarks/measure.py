@@ -1,0 +1,57 @@
+"""Time and memory of functions, measured side by side in one process."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A function of nothing that returns a tensor; with ``backward`` its gradient is taken as well."""
+
+    name: str
+    call: Callable[[], Tensor]
+    backward: bool
+
+    def run(self) -> None:
+        if not self.backward:
+            with torch.no_grad():
+                self.call()
+            return
+        output = self.call()
+        if output.is_complex():
+            output = torch.view_as_real(output)
+        output.backward(torch.ones_like(output))
+
+
+def interleaved_times(contestants: list[Contestant], *, rounds: int, seconds: float = 20.0) -> dict[str, float]:
+    """Best time of each, taking turns, so that a busy moment of the machine hits all alike."""
+    best = {contestant.name: float("inf") for contestant in contestants}
+    for contestant in contestants:
+        contestant.run()  # caches, lazily made constants, threads
+    end = time.perf_counter() + seconds
+    for done in range(rounds):
+        for contestant in contestants:
+            start = time.perf_counter()
+            contestant.run()
+            best[contestant.name] = min(best[contestant.name], time.perf_counter() - start)
+        if time.perf_counter() > end and done >= 2:
+            break
+    return best
+
+
+def peak_memory(contestant: Contestant) -> int:
+    """Most bytes alive at one time that the call allocated, temporaries inside operators included."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        contestant.run()
+    live = peak = 0
+    for event in recorded.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            peak = max(peak, live)
+    return peak
