@@ -33,7 +33,7 @@ def seed() -> None:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Calls as users make them: without the runtime type checks, which would else catch mistakes before our own words."""
+    """Calls as users make them: without the runtime type checks, which would else speak before our own words."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -3,11 +3,11 @@
 import math
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from torch.testing import assert_close
 
+import oracles
 from steerformer import SO2, SO3, FieldType
 from steerformer.fields import voxel_coordinates
 

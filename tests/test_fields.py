@@ -98,6 +98,15 @@ def test_the_channel_axis_is_part_degree_order_copy(group):
             assert vectors[0, part, order].tolist() == [part * half + 1 + 2 * order, part * half + 2 + 2 * order]
 
 
+def test_runs_join_neighbours_of_equal_dimension():
+    """In the plane every irrep has one dimension, so all is one stretch; in space each degree is its own."""
+    assert FieldType(SO2, (3, 0, 2, 4)).runs == [(1, 9)]
+    assert FieldType(SO3, (3, 0, 2, 4)).runs == [(1, 3), (5, 2), (7, 4)]
+    for field_type in (FieldType(SO2, (3, 0, 2)), FieldType(SO3, (3, 0, 2)), FieldType.image(SO3, 4)):
+        assert sum(copies for _, copies in field_type.runs) == field_type.copies == sum(field_type.multiplicities)
+        assert field_type.parts * sum(orders * copies for orders, copies in field_type.runs) == field_type.channels
+
+
 def test_strings_may_hold_spaces_gaps_and_any_order():
     assert FieldType(SO3, " 2x3 + 8x0 ") == FieldType(SO3, (8, 0, 0, 2))
     assert str(FieldType(SO3, (8, 0, 0, 2))) == "8x0+2x3"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +47,8 @@ class FieldType:
         if not isinstance(group, Group):
             raise TypeError(f"FieldType needs a group first (SO2 or SO3), got {group!r}.")
         if isinstance(multiplicities, str):
-            multiplicities, real = _parse(multiplicities)
+            multiplicities, said_real = _parse(multiplicities)
+            real = real or said_real
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "multiplicities", _checked(multiplicities))
         object.__setattr__(self, "real", real)
@@ -90,9 +92,7 @@ class FieldType:
         shapes = ((self.group.irrep_dim(degree), self.multiplicities[degree]) for degree in self.degrees)
         return [piece.unflatten(2, shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
-    def pack(
-        self, pieces: Iterable[Float[Tensor, "batch part order copy *space"]]
-    ) -> Float[Tensor, "batch channels *space"]:
+    def pack(self, pieces: Iterable[Float[Tensor, "batch part _ _ *space"]]) -> Float[Tensor, "batch channels *space"]:
         """Inverse of :meth:`split`."""
         return torch.cat([piece.flatten(2, 3) for piece in pieces], dim=2).flatten(1, 2)
 
@@ -212,16 +212,20 @@ def _resample(x: Tensor, R: Tensor, mode: str) -> Tensor:
         raise ValueError(f"rotate interpolates 'bilinear' or 'nearest', got {mode!r}.")
     size = x.shape[2:]
     sources = voxel_coordinates(size).to(x) @ R  # row vectors: R^-1 x
-    half = torch.tensor([max(n - 1, 1) / 2 for n in size], dtype=x.dtype, device=x.device)
+    x = F.pad(x, [int(n == 1) for n in reversed(size) for _ in (0, 1)])  # one voxel has no width to leave
+    half = torch.tensor([(n - 1) / 2 for n in x.shape[2:]], dtype=x.dtype, device=x.device)
     grid = (sources / half).flip(-1)  # grid_sample wants the last axis first
     return F.grid_sample(x, grid.expand(x.shape[0], *grid.shape), mode=mode, align_corners=True)
 
 
-def _checked(copies: Sequence[int]) -> tuple[int, ...]:
-    counts = list(copies)
-    for degree, count in enumerate(counts):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+def _checked(copies: object) -> tuple[int, ...]:
+    if not isinstance(copies, Iterable):
+        raise TypeError(f"a field type needs the number of copies of each degree, such as (8, 4, 2), got {copies!r}.")
+    counts: list[int] = []
+    for degree, count in enumerate(copies):
+        if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
             raise ValueError(f"the number of copies of degree {degree} is an integer >= 0, got {count!r}.")
+        counts.append(int(count))
     while counts and counts[-1] == 0:
         counts.pop()
     if not counts:

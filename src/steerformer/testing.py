@@ -140,7 +140,7 @@ def assert_equivariant(
 
     It is tried on a float64 copy in eval mode; by default with all rotations of the grid, on noise, where equality
     is exact. Other ``rotations`` are tried on smooth analytic scenes; give them a ``tolerance`` to match (two
-    convolutions err by about 1e-2).
+    convolutions err by about 1e-2). Quarter turns cannot tell all degrees apart (in the plane, 2 from -2): try both.
 
     >>> import steerformer as sf
     >>> image = sf.FieldType.image(sf.SO2, 3)

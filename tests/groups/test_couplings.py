@@ -3,11 +3,11 @@
 import itertools
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from torch.testing import assert_close
 
+import oracles
 from steerformer import SO2, SO3
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -38,7 +38,7 @@ def test_coupling_makes_steerable_matrices_and_keeps_length(group, out, harmonic
 
 @pytest.mark.parametrize(("out", "harmonic", "inp"), [t for t in triples(SO3, 4) if t[1] <= 4])
 def test_couplings_of_space_are_clebsch_gordan_coefficients(out, harmonic, inp):
-    """sympy's <J M, l m | l' m'>, turned to the real basis and scaled to an isometry, up to one phase for all entries."""
+    """sympy's <J M, l m | l' m'>, turned to the real basis and scaled to an isometry, up to one phase a triple."""
     expected, found = oracles.coupling(out, harmonic, inp), SO3.coupling(out, harmonic, inp).numpy()
     phase = np.vdot(expected, found) / np.vdot(expected, expected)
     assert abs(abs(phase) - 1) < 1e-10
@@ -68,7 +68,7 @@ def test_an_impossible_coupling_is_refused(group):
 
 
 def test_the_bessel_function_is_the_radial_part_of_a_plane_wave(group):
-    r"""The mean of $Y(\hat\omega) e^{i\omega\cdot z}$ over directions, by quadrature, is $i^{|J|} b_J(|\omega||z|) Y(\hat z)$."""
+    r"""By quadrature, the mean of $Y(\hat\omega) e^{i\omega\cdot z}$ is $i^{|J|} b_J(|\omega||z|) Y(\hat z)$."""
     nodes, weights = oracles.directions(group, 60)
     z = torch.randn(group.dim).numpy()
     length = np.linalg.norm(z)

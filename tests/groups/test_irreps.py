@@ -1,11 +1,11 @@
 """Harmonics and irreps: the laws they promise, and what scipy, e3nn and the generators say of them."""
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from torch.testing import assert_close
 
+import oracles
 from steerformer import SO2, SO3
 
 CASES = [(SO2, degree) for degree in range(-16, 17)] + [(SO3, degree) for degree in range(9)]
@@ -27,7 +27,9 @@ def random_directions(group, count=50):
 def nearly_poles(group):
     """The axes, either way, and their neighbours at 1e-9: where angles are ill-conditioned."""
     axes = torch.cat([torch.eye(group.dim), -torch.eye(group.dim)])
-    return torch.cat([axes, torch.nn.functional.normalize(axes + 1e-9 * torch.randn(10, *axes.shape), dim=-1).flatten(0, 1)])
+    return torch.cat(
+        [axes, torch.nn.functional.normalize(axes + 1e-9 * torch.randn(10, *axes.shape), dim=-1).flatten(0, 1)]
+    )
 
 
 def nearly_identities(group, angle):
@@ -45,7 +47,9 @@ def test_harmonics_turn_by_the_irrep(group, degree):
 
 @pytest.mark.parametrize(("group", "degree"), CASES, ids=str)
 def test_harmonics_turn_by_the_irrep_near_poles_and_on_the_grid(group, degree):
-    R = torch.cat([torch.stack(group.grid_rotations()), nearly_identities(group, 1e-9), nearly_identities(group, np.pi)])
+    R = torch.cat(
+        [torch.stack(group.grid_rotations()), nearly_identities(group, 1e-9), nearly_identities(group, np.pi)]
+    )
     u = nearly_poles(group)
     expected = torch.einsum("roi,ui->ruo", group.irrep(degree, R), group.harmonics(degree, u))
     exactly(group.harmonics(degree, torch.einsum("rij,uj->rui", R, u)), expected)
@@ -82,8 +86,8 @@ def test_a_tiny_rotation_is_resolved_and_not_lost_in_rounding(group, degree):
 def test_harmonics_agree_with_scipy(group, degree):
     """Ours are e3nn's: the polar axis is the second coordinate, so (first, second, third) are a textbook's (Y, Z, X).
 
-    scipy's harmonics are complex; ``oracles.complex_to_real`` takes them to the real ones, and they are scaled from unit
-    integral over the sphere to unit length. In the plane the reference is the power of a complex number.
+    scipy's harmonics are complex; ``oracles.complex_to_real`` takes them to the real ones, and they are scaled from
+    unit integral over the sphere to unit length. In the plane the reference is the power of a complex number.
     """
     u = torch.cat([random_directions(group, 200), nearly_poles(group)])
     exactly(group.harmonics(degree, u), oracles.harmonics(group, degree, u.numpy()))

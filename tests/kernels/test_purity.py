@@ -1,12 +1,13 @@
 """Purity is what it promises: checked against direct integrals over frequencies and against random signals."""
 
+import itertools
 import math
 
 import numpy as np
-import oracles
 import pytest
 import torch
 
+import oracles
 from steerformer import SO2, SO3, FieldType
 from steerformer.kernels import Spectrum, VoxelKernels
 from steerformer.kernels.purity import GridForms
@@ -45,6 +46,20 @@ def test_purity_is_the_share_of_the_energy_in_its_harmonic(group, size, kind):
     energies = oracles.spectral_energies(group, values, voxels(group, size), kind=kind)
     for J, (right, total) in energies.items():
         np.testing.assert_allclose(purities[J], right / total, rtol=0, atol=1e-6, err_msg=f"harmonic {J}")
+
+
+def test_gain_is_the_right_part_of_the_response_to_waves_of_each_length(group):
+    """At frequencies from 0 to half a wave per voxel, averaged over the directions of the waves."""
+    nodes, share = oracles.directions(group, 40)
+    z = voxels(group, 4)
+    for family, J in itertools.product(FAMILIES, (0, 1, 2)):
+        found = kernels(group, 4, family).functions(J)
+        Y = oracles.harmonics(group, J, nodes).conj()
+        omegas = np.linspace(0, np.pi, found.gain.shape[1])
+        for omega, gain in zip(omegas, found.gain.numpy().T, strict=True):
+            V = found.values.flatten(2).numpy() @ np.exp(1j * omega * z @ nodes.T)
+            right = np.abs(np.einsum("kmd,dm,d->k", V, Y, share)) ** 2
+            np.testing.assert_allclose(gain, right, rtol=0, atol=1e-8)
 
 
 def smoothed_noise(z, sigma):
@@ -103,7 +118,7 @@ CASES = [(family, J, -1) for family in FAMILIES for J in (1, 2, 3)] + [("purest"
 @pytest.mark.parametrize(("family", "harmonic", "index"), CASES)
 def test_random_signals_err_as_purity_predicts(group, family, harmonic, index):
     """Over uniform rotations the relative error is sqrt(2 (1 - purity)); 5 % is five times the sampling error."""
-    values, purity = kernels(group, 5, family).functions(harmonic)
+    values, purity = kernels(group, 5, family).functions(harmonic)[:2]
     rotations = torch.from_numpy(oracles.random_rotations(group, 20000 if group is SO2 else 5000))
     error = measured_error(group, harmonic, values[index], 5, rotations)
     assert error == pytest.approx(math.sqrt(2 * (1 - purity[index].item())), rel=0.05)

@@ -1,11 +1,11 @@
 """Voxels that are not cubes: kernels built with the spacing turn rightly in physical space."""
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from torch.testing import assert_close
 
+import oracles
 from steerformer import SO2, SO3, FieldType
 from steerformer.fields import voxel_coordinates
 from steerformer.kernels import VoxelKernels

@@ -113,7 +113,7 @@ class Group(ABC):
                 f"a rotation is orthogonal, but this matrix has max|R R^T - 1| = {defect:.1e}; "
                 f"it may hold a scaling or a shear, or have lost digits: project it, or build it in float64."
             )
-        if (torch.linalg.det(R) < 0).any():
+        if (torch.linalg.det(R.double()) < 0).any():
             raise ValueError(
                 f"{self.name} holds rotations (determinant +1), got a reflection (determinant -1); "
                 f"perhaps one axis was flipped, as when an image is read upside down."

@@ -35,8 +35,9 @@ class GridForms:
     ) -> None:
         self.group, self.size, self.rings, self.noise = rings.group, size, rings, spectrum.noise
         self.points = voxel_coordinates(size, steps).flatten(0, -2)
-        lengths = self.points.norm(dim=1).numpy().round(9)
-        self.radii, self.shell = np.unique(lengths, return_inverse=True)
+        lengths = self.points.norm(dim=1).numpy()
+        _, first, self.shell = np.unique(lengths.round(9), return_index=True, return_inverse=True)
+        self.radii = lengths[first]
         self.ring_end = max(self.rings.radii) + 7 * self.rings.width
         reach = 2 * max(float(self.radii[-1]), self.ring_end)
         self.omega, self.weight = spectrum.quadrature(self.group.dim, unit=unit, reach=reach)
@@ -46,8 +47,9 @@ class GridForms:
 
     def _autocorrelation(self, steps: tuple[float, ...]) -> Array:
         table_size = [2 * n - 1 for n in self.size]
-        offsets = voxel_coordinates(table_size, steps).norm(dim=-1).numpy().round(9)
-        distances, place = np.unique(offsets, return_inverse=True)
+        offsets = voxel_coordinates(table_size, steps).norm(dim=-1).numpy()
+        _, first, place = np.unique(offsets.round(9), return_index=True, return_inverse=True)
+        distances = offsets.flatten()[first]
         table = (self.waves(0, distances) @ self.weight)[place].reshape(table_size)
         index = np.indices(self.size).reshape(len(self.size), -1)
         difference = index[:, :, None] - index[:, None, :] + np.array(self.size)[:, None, None] - 1
@@ -104,8 +106,9 @@ class GridForms:
         L = np.linalg.cholesky(Q)
         purity, modes = np.linalg.eigh(L.T @ M @ L)
         profile = np.linalg.solve(L.T, modes[:, ::-1])  # largest purity first
-        overlap = Q @ profile
-        profile *= np.sign(overlap[np.abs(overlap).argmax(axis=0), np.arange(len(purity))])  # eigh leaves the sign open
+        transfer = np.sqrt(self.weight)[:, None] * (B.T @ (Q @ profile))
+        # eigh leaves the sign open; the peak of the transfer function settles it, whatever shells rounding makes
+        profile *= np.sign(transfer[np.abs(transfer).argmax(axis=0), np.arange(len(purity))])
         return solved @ profile
 
     def energies(self, harmonic: int, v: Array) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ class HarmonicFunctions(NamedTuple):
     purity: Float[Tensor, "function"]
     r"""Share $\lambda$ of each response that turns as it should."""
     gain: Float[Tensor, "function frequency"]
-    """Mean square response to plane waves of unit variance, at a few frequencies from 0 to half a wave per voxel."""
+    """Mean square of the right part of the response to plane waves, at frequencies from 0 to half a wave a step."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from typing import Literal, get_args
 
 import numpy as np
@@ -41,7 +41,7 @@ class VoxelKernels:
         family: see above.
         tolerance: keep kernels whose impurity $1-\lambda$ is at most this.
         normalization: ``"norm"``: unit sum of squares; ``"response"``: unit variance of the response to the spectrum.
-        spectrum: the signals that purity, fit and response refer to; its unit is the coarsest spacing.
+        spectrum: the signals that purity, fit and response refer to; its unit is the coarsest step between samples.
         radii: radii of the rings; by default one voxel apart, ending half a voxel inside the kernel's edge.
 
     >>> from steerformer import SO2
@@ -68,7 +68,7 @@ class VoxelKernels:
                 object.__setattr__(self, field, tuple(value))
         if len(self.size) != dim or min(self.size) < 1 or not all(isinstance(n, int) for n in self.size):
             raise ValueError(f"a kernel of {name} has {dim} sizes, integers >= 1, got {self.size}.")
-        if self.spacing is not None and (len(self.spacing) != dim or not min(self.spacing) > 0):
+        if self.spacing is not None and (len(self.spacing) != dim or not all(0 < step < inf for step in self.spacing)):
             raise ValueError(f"the voxel spacing of {name} is {dim} lengths > 0, got {self.spacing}.")
         if not isinstance(self.dilation, int) or self.dilation < 1:
             raise ValueError(f"the dilation of a kernel is an integer >= 1, got {self.dilation!r}.")
@@ -97,8 +97,8 @@ class VoxelKernels:
 
     @property
     def resolution(self) -> float:
-        """Length in which the spectrum counts: the coarsest spacing, the finest detail that every axis can show."""
-        return max(self.spacing) if self.spacing else 1.0
+        """Length in which the spectrum counts: the coarsest step, so the finest detail that every axis can show."""
+        return max(self.steps)
 
     @property
     def steps(self) -> tuple[float, ...]:
@@ -109,13 +109,13 @@ class VoxelKernels:
     def rings(self) -> Rings:
         """The continuous rings behind ``"sampled"`` and ``"fitted"``."""
         step = self.unit * self.dilation
-        half = prod((n - 1) / 2 * length for n, length in zip(self.size, self.steps, strict=True))
-        last = half ** (1 / self.group.dim)
+        halves = [(n - 1) / 2 * length for n, length in zip(self.size, self.steps, strict=True) if n > 1]
+        last = prod(halves) ** (1 / len(halves)) if halves else 0.0
         radii = self.radii or tuple(max(last - i * step, 0.0) for i in range(int(last / step + 1e-6), -1, -1))
         return Rings(self.group, tuple(round(radius, 12) for radius in radii), 0.6 * step)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _forms(kernels: VoxelKernels) -> GridForms:
     return GridForms(kernels.size, kernels.steps, kernels.rings, kernels.spectrum, unit=kernels.resolution)
 

@@ -8,7 +8,7 @@ from steerformer.fields import FieldType
 from steerformer.nn.conv import Conv
 from steerformer.nn.ops import copy_norms, scale_copies
 
-_SHORTEST = 1e-6  # below this length a direction means nothing; bounds the gradient of f / |f|
+_SHORTEST = 1e-6  # keeps f / |f| and its gradient finite
 
 
 class NormReLU(nn.Module):
@@ -29,7 +29,7 @@ class NormReLU(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         self.in_type.require_channels(x)
-        norms = copy_norms(self.in_type, x).clamp_min(_SHORTEST)
+        norms = copy_norms(self.in_type, x, least=_SHORTEST)
         # ReLU(n + b) / n = ReLU(1 + b / n)
         gates = torch.addcdiv(norms.new_ones(()), _per_copy(self.bias, norms), norms).relu_()
         return scale_copies(self.in_type, x, gates)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType
-from steerformer.nn.ops import rms_of_copies, spread
+from steerformer.nn.ops import length, rms_of_copies, spread
 
 
 class LayerNorm(nn.Module):
@@ -29,7 +29,7 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         self.in_type.require_channels(x)
-        inverse = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(self.eps).reciprocal()
+        inverse = length(x, least=self.eps).reciprocal()[:, None]
         if self.weight is None:
             return x * inverse
         factors = spread(self.in_type, self.weight).view(1, -1, *(1 for _ in x.shape[2:]))

@@ -67,11 +67,16 @@ def per_axis(value: int | Sequence[int], dim: int, name: str, *, least: int = 1)
 
 
 def copy_norms(
-    field_type: FieldType, x: Float[Tensor, "batch channels *space"]
+    field_type: FieldType, x: Float[Tensor, "batch channels *space"], *, least: float = 0.0
 ) -> Float[Tensor, "batch copies *space"]:
-    """Length of every irrep copy, orders and both parts taken together; gradients are bounded at zero."""
-    norms = [_Length.apply(piece.flatten(1, 2)) for piece in _split_runs(field_type, x)]
+    """Length of every irrep copy, orders and both parts taken together, and at least ``least``."""
+    norms = [length(piece.flatten(1, 2), least=least) for piece in _split_runs(field_type, x)]
     return norms[0] if len(norms) == 1 else torch.cat(norms, dim=1)
+
+
+def length(x: Float[Tensor, "batch components *rest"], *, least: float = 0.0) -> Float[Tensor, "batch *rest"]:
+    """Euclidean length along axis 1; its gradient is bounded where the length is 0."""
+    return _Length.apply(x, least)
 
 
 def scale_copies(
@@ -85,7 +90,7 @@ def scale_copies(
 
 
 class _Length(torch.autograd.Function):
-    """Euclidean length along axis 1, a short one: torch's own takes 20 times as long there, and fills more memory.
+    """Torch's own norm takes up to 20 times as long along an axis that is not the last, and fills more memory.
 
     Squares are scaled by a power of two, exactly, so that neither 1e30 nor 1e-18 leaves the range of float32.
     """
@@ -94,22 +99,31 @@ class _Length(torch.autograd.Function):
     SHORTEST = 1e-6  # below this length a direction means nothing; bounds the gradient
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        first, *others = x.unbind(dim=1)
-        if len(others) == 1:
-            length = torch.hypot(first, others[0])
+    def forward(ctx: Any, x: Tensor, least: float) -> Tensor:
+        if x.shape[1] == 2:
+            lengths = torch.hypot(x[:, 0], x[:, 1])
         else:
-            squares = torch.square(first * _Length.SCALE)
-            for component in others:
-                squares.addcmul_(component, component, value=_Length.SCALE**2)
-            length = squares.sqrt_().div_(_Length.SCALE)
-        ctx.save_for_backward(x, length)
-        return length
+            lengths = _scaled_sum_of_squares(x, _Length.SCALE).sqrt_().div_(_Length.SCALE)
+        if least:
+            lengths.clamp_min_(least)
+        ctx.save_for_backward(x, lengths)
+        return lengths
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        x, length = ctx.saved_tensors
-        return x * (grad / length.clamp_min(_Length.SHORTEST))[:, None]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        x, lengths = ctx.saved_tensors
+        return x * (grad / lengths.clamp_min(_Length.SHORTEST))[:, None], None
+
+
+def _scaled_sum_of_squares(x: Tensor, scale: float) -> Tensor:
+    """Sum of squares of ``scale * x`` along axis 1: slices are added up in place, a handful at a time."""
+    count = x.shape[1]
+    slices = max(n for n in range(1, 17) if count % n == 0)
+    first, *others = x.unflatten(1, (slices, count // slices)).unbind(dim=1)
+    squares = torch.square(first * scale)
+    for piece in others:
+        squares.addcmul_(piece, piece, value=scale**2)
+    return squares.sum(dim=1) if count > slices else squares.squeeze(1)
 
 
 def spread(field_type: FieldType, values: Float[Tensor, "copies"]) -> Float[Tensor, "channels"]:
