@@ -57,10 +57,10 @@ def write_readme(rows: list[dict[str, object]]) -> None:
     table = "\n".join([header, "|" + " --- |" * 7, *map(line, rows)])
     readme = ROOT / "README.md"
     text = readme.read_text()
-    marked = re.compile(r"(<!-- bench -->\n).*?(\n<!-- /bench -->)", re.DOTALL)
+    marked = re.compile(r"(<!-- bench -->\n).*?(<!-- /bench -->)", re.DOTALL)
     if not marked.search(text):
         raise SystemExit("README.md has no <!-- bench --> ... <!-- /bench --> to write the table into.")
-    readme.write_text(marked.sub(lambda found: found[1] + table + found[2], text))
+    readme.write_text(marked.sub(lambda found: found[1] + table + "\n" + found[2], text))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, voxel_coordinates
 from steerformer.groups import SO2, SO3, Group
-from steerformer.kernels import KernelBasis, VoxelKernels
-from steerformer.nn.ops import convolve
-from steerformer.testing import blobs, equivariance_error
+from steerformer.kernels import VoxelKernels
+from steerformer.nn import Conv, NormReLU
+from steerformer.testing import EquivarianceError, blobs, equivariance_error
 
 BLOB_SIGMA = {SO2.name: 2.0, SO3.name: 1.5}
 
@@ -38,28 +39,58 @@ def single_kernel_errors(kernels: VoxelKernels, degree: int, rotations: Sequence
     return found
 
 
-def two_convolutions(kernels: VoxelKernels, degrees: int, *, copies: int = 4, seed: int = 0) -> nn.Module:
-    """An image through two convolutions, random weights, to ``copies`` copies of each degree below ``degrees``."""
-    image, features = FieldType.image(kernels.group, 1), FieldType(kernels.group, (copies,) * degrees)
+def two_convolutions(kernels: VoxelKernels, degrees: int, *, bias: float | None = None, seed: int = 0) -> nn.Module:
+    """An image through two unpadded convolutions to 4 copies of each degree, normal weights; NormReLU if it has a bias."""
+    image, features = FieldType.image(kernels.group, 1), FieldType(kernels.group, (4,) * degrees)
     torch.manual_seed(seed)
-    return nn.Sequential(_Convolution(image, features, kernels), _Convolution(features, features, kernels)).double()
+    options: dict[str, Any] = {"profiles": kernels.family, "tolerance": kernels.tolerance, "padding": 0}
+    layers: list[nn.Module] = [Conv(image, features, kernel_size=kernels.size, **options)]
+    layers += [] if bias is None else [NormReLU(features, bias=bias)]
+    layers.append(Conv(features, features, kernel_size=kernels.size, **options))
+    for layer in layers:
+        if isinstance(layer, Conv):
+            nn.init.normal_(layer.weight)
+    return nn.Sequential(*layers).double()
+
+
+def per_degree_errors(
+    layers: Sequence[nn.Module], rotations: Sequence[Tensor], kernels: VoxelKernels
+) -> EquivarianceError:
+    """Errors of several networks on the usual blobs, squares averaged."""
+    errors = _errors(layers, rotations, kernels, size=[2 * n - 1 for n in kernels.size])
+    degrees = errors[0].per_degree
+    return EquivarianceError(
+        total=_root_mean_square([error.total for error in errors]),
+        per_degree={d: _root_mean_square([error.per_degree[d] for error in errors]) for d in degrees},
+        energy={d: sum(error.energy[d] for error in errors) / len(errors) for d in degrees},
+    )
 
 
 def mean_error(
-    layer: Callable[[Tensor], Tensor] | nn.Module,
+    layer: Callable[[Tensor], Tensor], rotations: Sequence[Tensor], kernels: VoxelKernels, *, size: Sequence[int]
+) -> float:
+    """Root-mean-square relative error over ``rotations`` and random blobs sampled with the kernels' spacing."""
+    return _root_mean_square([error.total for error in _errors([layer], rotations, kernels, size=size)])
+
+
+def _errors(
+    layers: Sequence[Callable[[Tensor], Tensor]],
     rotations: Sequence[Tensor],
     kernels: VoxelKernels,
     *,
     size: Sequence[int],
-) -> float:
-    """Root-mean-square relative error over ``rotations`` and random blobs sampled with the kernels' spacing."""
+) -> list[EquivarianceError]:
     sigma = BLOB_SIGMA[kernels.group.name] * kernels.resolution
     scene = blobs(FieldType.image(kernels.group, 1), batch=128, sigma=sigma)
-    errors = [
-        equivariance_error(layer, R, scene=scene, size=size, spacing=kernels.spacing, in_type=scene.field_type).total
+    return [
+        equivariance_error(layer, R, scene=scene, size=size, spacing=kernels.spacing, in_type=scene.field_type)
+        for layer in layers
         for R in rotations
     ]
-    return math.sqrt(sum(error**2 for error in errors) / len(errors))
+
+
+def _root_mean_square(values: Sequence[float]) -> float:
+    return math.sqrt(sum(value**2 for value in values) / len(values))
 
 
 def usual_rotations(group: Group) -> list[Tensor]:
@@ -75,17 +106,6 @@ def spacing_ignored_errors(kernels: VoxelKernels, degree: int, rotations: Sequen
     kernels_of_cubes = replace(kernels, spacing=None).functions(degree).values
     layers = [CentralResponse(kernels.group, kernel, degree) for kernel in kernels_of_cubes]
     return [mean_error(layer, rotations, kernels, size=kernels.size) for layer in layers]
-
-
-class _Convolution(nn.Module):
-    def __init__(self, in_type: FieldType, out_type: FieldType, kernels: VoxelKernels) -> None:
-        super().__init__()
-        self.in_type, self.out_type = in_type, out_type
-        self.basis = KernelBasis(in_type, out_type, kernels)
-        self.weights = nn.Parameter(torch.randn(self.basis.weight_parts, self.basis.num_weights))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return convolve(x, self.basis(self.weights))
 
 
 @dataclass(frozen=True)

@@ -49,19 +49,20 @@ CHOICES = [
 
 
 def network(choice: Choice, widths: tuple[int, int, int] = (6, 10, 16), degrees: int = 4) -> nn.Sequential:
-    """Three convolutions and poolings, a convolution over what is left, invariants and a linear head."""
+    """Three convolutions and poolings, a convolution over what is left, invariants and a head of two layers."""
     image = FieldType.image(SO2, 1)
     types = [FieldType(SO2, (width,) * degrees) for width in widths]
     options = asdict(choice)
     options["spectrum"] = Spectrum(noise=options.pop("noise"))
     layers: list[nn.Module] = []
     for before, after in zip([image, *types[:-1]], types, strict=True):
-        layers += [Conv(before, after, **options), BatchNorm(after), NormReLU(after, bias=-0.1)]
+        layers += [Conv(before, after, **options), BatchNorm(after), NormReLU(after, bias=-0.7)]
         layers.append(AvgPool(after, kernel_size=2))
     options |= {"kernel_size": 3, "padding": 0}
     features = FieldType(SO2, (64,))
     layers += [Conv(types[-1], features, **options), BatchNorm(features), Invariants(features)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64, 10))
+    head = [nn.Flatten(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10)]
+    return nn.Sequential(*layers, *head)
 
 
 def rotated_digits(path: Path, *, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:

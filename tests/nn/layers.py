@@ -1,0 +1,129 @@
+"""Every layer, with each option that changes its code path: what the generic tests walk through."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import steerformer as sf
+from steerformer import FieldType
+from steerformer.groups import Group
+
+SIZES = (7, 6, (5, 6, 7))
+
+
+def image(group: Group) -> FieldType:
+    return FieldType.image(group, 2)
+
+
+def features(group: Group) -> FieldType:
+    return FieldType(group, (2, 1, 1))
+
+
+def gapped(group: Group) -> FieldType:
+    """Degree 2 is missing, and degree 3 the last."""
+    return FieldType(group, (1, 2, 0, 1))
+
+
+def vectors(group: Group) -> FieldType:
+    """No scalars."""
+    return FieldType(group, "2x1")
+
+
+def conv(kernel_size: int, into=features, out=gapped, **options) -> Callable[[Group], nn.Module]:
+    return lambda group: sf.nn.Conv(into(group), out(group), kernel_size=kernel_size, **options)
+
+
+def mixing(layer: type, into=features, out=gapped, **options) -> Callable[[Group], nn.Module]:
+    return lambda group: layer(into(group), out(group), **options)
+
+
+def keeping(layer: type, of=gapped, **options) -> Callable[[Group], nn.Module]:
+    return lambda group: layer(of(group), **options)
+
+
+_POINTWISE = {
+    "Linear": mixing(sf.nn.Linear),
+    "Linear-image-in": mixing(sf.nn.Linear, into=image),
+    "Linear-image-out": mixing(sf.nn.Linear, out=image),
+    "Linear-images": mixing(sf.nn.Linear, into=image, out=image),
+    "NormReLU": keeping(sf.nn.NormReLU, bias=-0.7),
+    "NormReLU-image": keeping(sf.nn.NormReLU, of=image, bias=-0.7),
+    "TensorProduct": mixing(sf.nn.TensorProduct),
+    "TensorProduct-3-copies": mixing(sf.nn.TensorProduct, into=gapped, out=features, copies=3),
+    "LayerNorm": keeping(sf.nn.LayerNorm),
+    "LayerNorm-paper": keeping(sf.nn.LayerNorm, affine=False),
+    "LayerNorm-image": keeping(sf.nn.LayerNorm, of=image),
+    "BatchNorm": keeping(sf.nn.BatchNorm),
+    "BatchNorm-plain": keeping(sf.nn.BatchNorm, affine=False),
+    "BatchNorm-image": keeping(sf.nn.BatchNorm, of=image),
+    "BatchNorm-vectors": keeping(sf.nn.BatchNorm, of=vectors),
+    "Invariants": keeping(sf.nn.Invariants),
+    "Invariants-image": keeping(sf.nn.Invariants, of=image),
+    "FieldDropout": keeping(sf.nn.FieldDropout),
+}
+_ON_GRIDS = {
+    "Conv-1": conv(1),
+    "Conv-3": conv(3),
+    "Conv-5": conv(5, out=features),
+    "Conv-image-in": conv(3, into=image),
+    "Conv-image-out": conv(3, out=image),
+    "Conv-images": conv(3, into=image, out=image),
+    "Conv-4-unpadded": conv(4, padding=0),
+    "Conv-padded-2": conv(3, padding=2),
+    "Conv-dilated": conv(3, dilation=2),
+    "Conv-purest": conv(3, profiles="purest", tolerance=1e-3),
+    "Conv-sampled": conv(3, profiles="sampled", tolerance=1.0, normalization="response"),
+    "Conv-3-stride-2": conv(3, stride=2),
+    "Conv-2-stride-2": conv(2, stride=2, tolerance=1.0),
+    "Conv-4-stride-2": conv(4, stride=2, padding=1),
+    "Conv-3-stride-3": conv(3, stride=3),
+    "Conv-1-stride-2": conv(1, stride=2),
+    "Gated": keeping(sf.nn.Gated),
+    "Gated-1": keeping(sf.nn.Gated, of=features, kernel_size=1),
+    "Gated-image": keeping(sf.nn.Gated, of=image),
+    "FourierReLU": keeping(sf.nn.FourierReLU),
+    "FourierReLU-coarse": keeping(sf.nn.FourierReLU, of=features, oversampling=2),
+    "FourierReLU-vectors": keeping(sf.nn.FourierReLU, of=vectors),
+    "AvgPool-2": keeping(sf.nn.AvgPool, kernel_size=2),
+    "AvgPool-3": keeping(sf.nn.AvgPool, kernel_size=3),
+    "AvgPool-3-stride-2": keeping(sf.nn.AvgPool, kernel_size=3, stride=2),
+    "AvgPool-2-stride-3": keeping(sf.nn.AvgPool, kernel_size=2, stride=3),
+    "AvgPool-antialiased-2": keeping(sf.nn.AvgPool, kernel_size=2, antialiased=True),
+    "AvgPool-antialiased-3": keeping(sf.nn.AvgPool, kernel_size=3, antialiased=True),
+    "Resample-2": keeping(sf.nn.Resample, scale=2.0),
+    "Resample-0.6": keeping(sf.nn.Resample, scale=0.6),
+    "Resample-to-5": keeping(sf.nn.Resample, size=5),
+}
+
+POINTWISE = [pytest.param(make, id=name) for name, make in _POINTWISE.items()]
+"""Layers that look at one position at a time and commute with every rotation."""
+
+ON_GRIDS = [pytest.param(make, id=name) for name, make in _ON_GRIDS.items()]
+"""Layers that need space, or commute with the grid's rotations only."""
+
+LAYERS = POINTWISE + ON_GRIDS
+
+
+def randomised(layer: nn.Module) -> nn.Module:
+    """Parameters and statistics moved away from their first values, at which some layers do nothing at all."""
+    with torch.no_grad():
+        for value in layer.state_dict().values():
+            value.add_(0.3 * torch.randn_like(value).abs())
+    return layer
+
+
+def in_space(group: Group, size: int | tuple[int, ...]) -> tuple[int, ...]:
+    """One number for each axis of space."""
+    return (size,) * group.dim if isinstance(size, int) else size[: group.dim]
+
+
+def worst_error(layer: nn.Module, size: int | tuple[int, ...], *, dtype: torch.dtype = torch.float64) -> float:
+    """Largest difference of ``layer(R x)`` and ``R layer(x)``, relative to the largest output, over the grid's turns."""
+    x = layer.in_type.randn(2, in_space(layer.in_type.group, size), dtype=dtype)
+    layer = layer.to(dtype)
+    with torch.no_grad():
+        y = layer(x)
+        turned = [(layer(layer.in_type.rotate(x, R)), R) for R in layer.in_type.group.grid_rotations()]
+        return max((found - layer.out_type.rotate(y, R)).abs().max().item() for found, R in turned) / y.abs().max().item()
