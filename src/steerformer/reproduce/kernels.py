@@ -40,7 +40,7 @@ def single_kernel_errors(kernels: VoxelKernels, degree: int, rotations: Sequence
 
 
 def two_convolutions(kernels: VoxelKernels, degrees: int, *, bias: float | None = None, seed: int = 0) -> nn.Module:
-    """An image through two unpadded convolutions to 4 copies of each degree, normal weights; NormReLU if it has a bias."""
+    """An image through two unpadded convolutions to 4 copies of each degree, normal weights; a bias adds a NormReLU."""
     image, features = FieldType.image(kernels.group, 1), FieldType(kernels.group, (4,) * degrees)
     torch.manual_seed(seed)
     options: dict[str, Any] = {"profiles": kernels.family, "tolerance": kernels.tolerance, "padding": 0}

@@ -178,9 +178,9 @@ are concerned with the middle of the window, where the outer ring looks at its e
 ## Two convolutions
 
 An image through two convolutions with random complex weights, unit-norm kernels, 4 copies of each degree, without and
-with a NormReLU between; root mean square over 4 draws of the weights, 128 scenes. In the plane at 17 / 45 degrees (blobs
-of sigma 2), in space at two random rotations (sigma 1.5). A tolerance of 1 keeps every ring, whatever it does. The
-harder the nonlinearity cuts, the more of what it makes is too fine for the grid, and that no kernel can mend.
+with a NormReLU between; root mean square over 4 draws of the weights, 128 scenes. In the plane at 17 / 45 degrees
+(blobs of sigma 2), in space at two random rotations (sigma 1.5). A tolerance of 1 keeps every ring, whatever it does.
+The harder the nonlinearity cuts, the more of what it makes is too fine for the grid, and that no kernel can mend.
 
 {networks}
 

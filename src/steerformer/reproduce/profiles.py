@@ -20,7 +20,7 @@ from steerformer.kernels.voxels import Normalization
 from steerformer.nn import AvgPool, BatchNorm, Conv, Invariants, NormReLU
 from steerformer.testing import blobs, equivariance_error
 
-TRAIN, TEST, EPOCHS, BATCH = 4000, 10000, 6, 50
+TRAIN, TEST, EPOCHS, BATCH = 4000, 5000, 6, 50
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ CHOICES = [
 
 
 def network(choice: Choice, widths: tuple[int, int, int] = (6, 10, 16), degrees: int = 4) -> nn.Sequential:
-    """Three convolutions and poolings, a convolution over what is left, invariants and a head of two layers."""
+    """Three convolutions, two poolings, a convolution over what is left, invariants and a head of two layers."""
     image = FieldType.image(SO2, 1)
     types = [FieldType(SO2, (width,) * degrees) for width in widths]
     options = asdict(choice)
@@ -57,8 +57,8 @@ def network(choice: Choice, widths: tuple[int, int, int] = (6, 10, 16), degrees:
     layers: list[nn.Module] = []
     for before, after in zip([image, *types[:-1]], types, strict=True):
         layers += [Conv(before, after, **options), BatchNorm(after), NormReLU(after, bias=-0.7)]
-        layers.append(AvgPool(after, kernel_size=2))
-    options |= {"kernel_size": 3, "padding": 0}
+        layers += [AvgPool(after, kernel_size=2)] if after != types[-1] else []
+    options |= {"kernel_size": 7, "padding": 0}  # all that is left of 28 after two poolings
     features = FieldType(SO2, (64,))
     layers += [Conv(types[-1], features, **options), BatchNorm(features), Invariants(features)]
     head = [nn.Flatten(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10)]
