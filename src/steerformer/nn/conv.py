@@ -12,6 +12,7 @@ from steerformer.fields import FieldType
 from steerformer.kernels import Family, KernelBasis, Spectrum, VoxelKernels
 from steerformer.kernels.basis import real_kernel
 from steerformer.kernels.voxels import DEFAULT_SPECTRUM, Normalization
+from steerformer.nn.bands import Band, bands
 from steerformer.nn.ops import convolve, per_axis, require_space
 
 
@@ -87,6 +88,7 @@ class Conv(nn.Module):
                 f"{tolerance}; take a larger kernel, a larger tolerance, or degrees closer together."
             )
         self.weight = nn.Parameter(torch.empty(self.basis.weight_parts, self.basis.num_weights))
+        self._bands = bands(self.basis)
         self._cache: _KernelCache | None = None
         self.reset_parameters()
 
@@ -115,16 +117,37 @@ class Conv(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *new"]:
         require_space(self.in_type, x, "Conv")
-        kernels = self._kernels()
         apply = partial(convolve, stride=self.stride, padding=self._margins(x.shape[2:]), dilation=self.dilation)
-        if len(kernels) == 1:
-            return apply(x, kernels[0])
-        real, imaginary = x.chunk(2, dim=1)
-        # Gauss's three products for the four of a complex multiplication
-        a, b, both = apply(real, kernels[0]), apply(imaginary, kernels[1]), apply(real + imaginary, kernels[2])
-        return torch.cat([a - b, both - a - b], dim=1)
+        parts = x.chunk(self.in_type.parts, dim=1)
+        found = [
+            self._convolve_band([part[:, band.inp] for part in parts], kernels, apply)
+            for band, kernels in zip(self._bands, self._kernels(), strict=True)
+            if band.inp.stop
+        ]
+        if len(self._bands) == 1:
+            return torch.cat(found[0], dim=1) if len(found[0]) > 1 else found[0][0]
+        reached = iter(found)
+        full = [next(reached) if band.inp.stop else self._silence(band, found[0][0]) for band in self._bands]
+        return torch.cat([piece for pieces in zip(*full, strict=True) for piece in pieces], dim=1)
 
-    def _kernels(self) -> tuple[Tensor, ...]:
+    def _silence(self, band: Band, like: Tensor) -> list[Tensor]:
+        """Zeros for the output degrees that no kernel reaches."""
+        shape = (like.shape[0], band.out.stop - band.out.start, *like.shape[2:])
+        return [like.new_zeros(shape)] * self.out_type.parts
+
+    def _convolve_band(
+        self, parts: list[Tensor], kernels: tuple[Tensor, ...], apply: Callable[..., Tensor]
+    ) -> list[Tensor]:
+        """Parts of the output, each one tensor; or all of them in one, where one band is all there is."""
+        if len(kernels) == 3:
+            real, imaginary = parts
+            # Gauss's three products for the four of a complex multiplication
+            a, b, both = apply(real, kernels[0]), apply(imaginary, kernels[1]), apply(real + imaginary, kernels[2])
+            return [a - b, both - a - b]
+        whole = apply(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), kernels[0])
+        return [whole] if len(self._bands) == 1 else list(whole.chunk(self.out_type.parts, dim=1))
+
+    def _kernels(self) -> list[tuple[Tensor, ...]]:
         wants_gradient = torch.is_grad_enabled() and self.weight.requires_grad
         if self.training or wants_gradient or torch.compiler.is_compiling():
             return self._assemble()
@@ -134,8 +157,12 @@ class Conv(nn.Module):
                 self._cache = _KernelCache(self.weight, self._assemble())
         return self._cache.kernels
 
-    def _assemble(self) -> tuple[Tensor, ...]:
-        kernel = self.basis.assemble(self.weight)
+    def _assemble(self) -> list[tuple[Tensor, ...]]:
+        """Real kernels of each band: three for complex arithmetic, one where either side is real."""
+        whole = self.basis.assemble(self.weight)
+        return [self._real_kernels(whole[:, band.out, band.inp]) for band in self._bands]
+
+    def _real_kernels(self, kernel: Tensor) -> tuple[Tensor, ...]:
         if self.in_type.real or self.out_type.real:
             return (real_kernel(kernel, out_real=self.out_type.real, in_real=self.in_type.real),)
         return kernel[0], kernel[1], kernel[0] + kernel[1]
@@ -166,7 +193,7 @@ class Conv(nn.Module):
 class _KernelCache:
     """Kernels, and the state of the weights they were made from."""
 
-    def __init__(self, weight: Tensor, kernels: tuple[Tensor, ...]) -> None:
+    def __init__(self, weight: Tensor, kernels: list[tuple[Tensor, ...]]) -> None:
         self.weight, self.version, self.kernels = weight, _version(weight), kernels
 
     def belongs_to(self, weight: Tensor) -> bool:

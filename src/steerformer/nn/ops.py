@@ -13,6 +13,8 @@ from steerformer.fields import FieldType
 _CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
 _AVERAGES = {2: F.avg_pool2d, 3: F.avg_pool3d}
 _INTERPOLATIONS = {2: "bilinear", 3: "trilinear"}
+_SCALE = 2.0**-40
+_SHORTEST = 1e-6  # below this length a direction means nothing; bounds the gradient
 
 
 def require_space(field_type: FieldType, x: Tensor, layer: str) -> None:
@@ -95,15 +97,12 @@ class _Length(torch.autograd.Function):
     Squares are scaled by a power of two, exactly, so that neither 1e30 nor 1e-18 leaves the range of float32.
     """
 
-    SCALE = 2.0**-40
-    SHORTEST = 1e-6  # below this length a direction means nothing; bounds the gradient
-
     @staticmethod
     def forward(ctx: Any, x: Tensor, least: float) -> Tensor:
         if x.shape[1] == 2:
             lengths = torch.hypot(x[:, 0], x[:, 1])
         else:
-            lengths = _scaled_sum_of_squares(x, _Length.SCALE).sqrt_().div_(_Length.SCALE)
+            lengths = _scaled_sum_of_squares(x, _SCALE).sqrt_().div_(_SCALE)
         if least:
             lengths.clamp_min_(least)
         ctx.save_for_backward(x, lengths)
@@ -112,7 +111,7 @@ class _Length(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         x, lengths = ctx.saved_tensors
-        return x * (grad / lengths.clamp_min(_Length.SHORTEST))[:, None], None
+        return x * (grad / lengths.clamp_min(_SHORTEST))[:, None], None
 
 
 def _scaled_sum_of_squares(x: Tensor, scale: float) -> Tensor:
