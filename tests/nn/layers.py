@@ -5,10 +5,11 @@ from functools import cache
 
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 import steerformer as sf
-from steerformer import FieldType
+from steerformer import SO2, FieldType
 from steerformer.fields import permute_axes
 from steerformer.groups import Group
 
@@ -31,6 +32,11 @@ def gapped(group: Group) -> FieldType:
 def vectors(group: Group) -> FieldType:
     """No scalars."""
     return FieldType(group, "2x1")
+
+
+def many(group: Group) -> FieldType:
+    """Degrees so far apart that no small kernel joins the first and the last."""
+    return FieldType(group, (1, 2, 1, 1, 1, 1, 1) if group is SO2 else (1, 1, 0, 0, 1, 1))
 
 
 def conv(kernel_size: int, into=features, out=gapped, **options) -> Callable[[Group], nn.Module]:
@@ -69,6 +75,9 @@ _ON_GRIDS = {
     "Conv-1": conv(1),
     "Conv-3": conv(3),
     "Conv-5": conv(5, out=features),
+    "Conv-far-degrees": conv(3, into=many, out=many),
+    "Conv-image-to-far-degrees": conv(3, into=image, out=many),
+    "Conv-far-degrees-to-image": conv(3, into=many, out=image),
     "Conv-image-in": conv(3, into=image),
     "Conv-image-out": conv(3, out=image),
     "Conv-images": conv(3, into=image, out=image),
@@ -120,6 +129,18 @@ def randomised(layer: nn.Module) -> nn.Module:
 def in_space(group: Group, size: int | tuple[int, ...]) -> tuple[int, ...]:
     """One number for each axis of space."""
     return (size,) * group.dim if isinstance(size, int) else size[: group.dim]
+
+
+def complex_pieces(field_type: FieldType, x: torch.Tensor) -> dict[int, NDArray]:
+    """By degree, ``(batch, order, copy, *space)``, from the documented order of channels."""
+    halves = x.detach().numpy()
+    halves = halves if field_type.real else halves[:, : x.shape[1] // 2] + 1j * halves[:, x.shape[1] // 2 :]
+    pieces, start = {}, 0
+    for degree, copies in enumerate(field_type.multiplicities):
+        orders = field_type.group.irrep_dim(degree)
+        block = halves[:, start : start + orders * copies]
+        pieces[degree], start = block.reshape(len(x), orders, copies, *x.shape[2:]), start + orders * copies
+    return pieces
 
 
 def worst_error(layer: nn.Module, size: int | tuple[int, ...], *, dtype: torch.dtype = torch.float64) -> float:

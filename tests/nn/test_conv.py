@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import oracles
 import steerformer as sf
-from nn.layers import features, gapped, image, in_space
+from nn.layers import features, gapped, image, in_space, many
 from steerformer import SO2, FieldType
 from steerformer.kernels import KernelBasis, VoxelKernels
 from steerformer.testing import blobs, equivariance_error
@@ -98,6 +98,14 @@ def test_it_is_the_sum_over_the_kernel(group, options, size, outputs):
 @pytest.mark.parametrize("out", [image, gapped], ids=["image-out", "features-out"])
 @pytest.mark.parametrize("into", [image, gapped], ids=["image-in", "features-in"])
 def test_so_it_is_for_real_fields_on_either_side(group, into, out):
+    conv = sf.nn.Conv(into(group), out(group), kernel_size=3)
+    assert_is_the_definition(conv, 3, in_space(group, 3))
+
+
+@pytest.mark.parametrize("out", [image, many], ids=["image-out", "features-out"])
+@pytest.mark.parametrize("into", [image, many], ids=["image-in", "features-in"])
+def test_so_it_is_where_most_degrees_share_no_kernel(group, into, out):
+    """The arithmetic that is left out was all zeros."""
     conv = sf.nn.Conv(into(group), out(group), kernel_size=3)
     assert_is_the_definition(conv, 3, in_space(group, 3))
 

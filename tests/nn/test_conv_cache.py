@@ -12,9 +12,9 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.testing import assert_close
 
 import steerformer as sf
-from nn.layers import features, gapped, image
+from nn.layers import features, gapped, image, many
 
-KINDS = {"features": (features, gapped), "image-in": (image, features), "image-out": (features, image)}
+KINDS = {"features": (features, gapped), "far-degrees": (many, many), "image-in": (image, features), "image-out": (features, image)}
 
 
 @pytest.fixture(params=KINDS)

@@ -24,7 +24,6 @@ def write_page(results: Path, page: Path) -> Path:
                 f"{choice['tolerance']:g}",
                 choice["normalization"],
                 choice["kernel_size"],
-                f"{choice['noise']:g}",
                 f"{mean(accuracies):.2f}{spread}",
                 f"{mean(run['error'] for run in found):.1e}",
                 f"{mean(run['seconds'] for run in found):.0f}",
@@ -32,7 +31,7 @@ def write_page(results: Path, page: Path) -> Path:
                 len(found),
             ]
         )
-    header = ["family", "tolerance", "normalization", "width", "noise", "accuracy, %", "error", "seconds", "parameters"]
+    header = ["family", "tolerance", "normalization", "width", "accuracy, %", "error", "seconds", "parameters"]
     page.write_text(_PAGE.format(train=TRAIN, test=TEST, epochs=EPOCHS, table=markdown([*header, "runs"], rows)))
     return page
 

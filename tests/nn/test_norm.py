@@ -1,0 +1,160 @@
+"""Layer and batch normalisation against their formulas."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import steerformer as sf
+from nn.layers import complex_pieces, features, gapped, image, randomised, vectors
+from steerformer import FieldType
+
+pytestmark = pytest.mark.usefixtures("float64")
+SIZES = pytest.mark.parametrize("size", [(), 3], ids=["without-space", "with-space"])
+KINDS = pytest.mark.parametrize("of", [features, gapped, vectors, image])
+
+
+@KINDS
+@SIZES
+def test_layer_norm_is_the_papers_formula(group, of, size):
+    r"""$\mathrm{LN}(f)(x,\rho) = f(x,\rho) / \sqrt{\sum_\rho \|f(x,\rho)\|_2^2}$."""
+    layer = sf.nn.LayerNorm(of(group), affine=False)
+    x = layer.in_type.randn(4, size)
+    before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
+    length = np.sqrt(sum((np.abs(f) ** 2).sum(axis=(1, 2)) for f in before.values()))
+    for degree, f in before.items():
+        np.testing.assert_allclose(after[degree], f / length[:, None, None], rtol=0, atol=1e-12)
+    assert not list(layer.parameters())
+
+
+@KINDS
+@SIZES
+def test_layer_norm_has_a_factor_a_copy(group, of, size):
+    layer, plain = randomised(sf.nn.LayerNorm(of(group))), sf.nn.LayerNorm(of(group), affine=False)
+    x = layer.in_type.randn(4, size)
+    factors = np.split(layer.weight.detach().numpy(), np.cumsum(layer.in_type.multiplicities)[:-1])
+    before, after = complex_pieces(layer.in_type, plain(x)), complex_pieces(layer.out_type, layer(x))
+    for degree, factor in enumerate(factors):
+        expected = factor.reshape(-1, *[1] * (x.ndim - 2)) * before[degree]
+        np.testing.assert_allclose(after[degree], expected, rtol=0, atol=1e-12)
+
+
+def test_layer_norm_starts_with_unit_variance_whatever_comes_in(group):
+    layer = sf.nn.LayerNorm(gapped(group))
+    y = layer(1e4 * layer.in_type.randn(50, 2))
+    assert y.square().mean().item() == pytest.approx(1, rel=1e-12)
+
+
+def test_below_eps_layer_norm_divides_by_eps(group):
+    layer = sf.nn.LayerNorm(gapped(group), affine=False, eps=0.5)
+    x = layer.in_type.randn(2, 3)
+    x = 0.1 * x / x.norm(dim=1, keepdim=True)
+    assert_close(layer(x), x / 0.5)
+    assert_close(layer(10 * x), 10 * x)
+
+
+def batch_norm_by_definition(layer, x):
+    """Per copy: mean (scalars only), root-mean-square of real channels about it, and the quotient."""
+    before, parts = complex_pieces(layer.in_type, x), layer.in_type.parts
+    means, squares, after = {}, {}, {}
+    axes = (0, *range(3, x.ndim + 1))
+    for degree, f in before.items():
+        means[degree] = f.mean(axis=axes, keepdims=True) if degree == 0 else 0
+        centred = f - means[degree]
+        orders = f.shape[1]
+        squares[degree] = (np.abs(centred) ** 2).sum(axis=1, keepdims=True).mean(axis=axes, keepdims=True)
+        squares[degree] = squares[degree] / (orders * parts)
+        after[degree] = centred / np.sqrt(squares[degree] + layer.eps)
+    return means, squares, after
+
+
+def per_copy(field_type, values, ndim):
+    shares = np.split(values, np.cumsum(field_type.multiplicities)[:-1])
+    return [share.reshape(-1, *[1] * (ndim - 2)) for share in shares]
+
+
+@KINDS
+@SIZES
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm_divides_by_the_root_mean_square_of_each_copy(group, of, size, affine):
+    layer = randomised(sf.nn.BatchNorm(of(group), affine=affine)).train()
+    x = 3 * layer.in_type.randn(8, size) + 1
+    _, _, expected = batch_norm_by_definition(layer, x)
+    if affine:
+        factors = per_copy(layer.in_type, layer.weight.detach().numpy(), x.ndim)
+        expected = {degree: factors[degree] * f for degree, f in expected.items()}
+        if layer.bias is not None:
+            bias = layer.bias.detach().numpy()
+            bias = bias[0] + 1j * bias[1] if len(bias) == 2 else bias[0]
+            expected[0] = expected[0] + bias.reshape(-1, *[1] * (x.ndim - 2))
+    for degree, found in complex_pieces(layer.out_type, layer(x)).items():
+        np.testing.assert_allclose(found, expected[degree], rtol=0, atol=1e-10)
+
+
+@KINDS
+def test_running_statistics_take_note_of_every_batch(group, of):
+    layer = sf.nn.BatchNorm(of(group), momentum=0.25).train()
+    parts, scalars = layer.in_type.parts, layer.in_type.multiplicity(0)
+    mean, rms = np.zeros((parts, scalars)), np.ones(layer.in_type.copies)
+    for i in range(3):
+        x = (i + 1) * layer.in_type.randn(5, 2) + i
+        means, squares, _ = batch_norm_by_definition(layer, x)
+        layer(x)
+        if scalars:
+            flat = means[0].reshape(-1)
+            mean = 0.75 * mean + 0.25 * np.stack([flat.real, flat.imag][:parts])
+        rms = 0.75 * rms + 0.25 * np.sqrt(np.concatenate([s.reshape(-1) for s in squares.values()]))
+    np.testing.assert_allclose(layer.running_mean.numpy(), mean, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(layer.running_rms.numpy(), rms, rtol=0, atol=1e-12)
+
+
+def test_in_eval_mode_the_running_statistics_serve(group):
+    layer = randomised(sf.nn.BatchNorm(gapped(group))).eval()
+    state = {name: value.clone() for name, value in layer.state_dict().items()}
+    x = layer.in_type.randn(4, 3)
+    y = layer(x)
+    assert_close(layer(x[:1]), y[:1])  # batch and size make no difference
+    assert_close(layer(x[..., :1]), y[..., :1])
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value, state[name])
+    twin = sf.nn.BatchNorm(gapped(group)).eval()
+    twin.load_state_dict(state)
+    assert_close(twin(x), y)
+
+
+def test_after_many_batches_eval_does_what_training_did(group):
+    layer = sf.nn.BatchNorm(gapped(group)).train()
+    x = 5 * layer.in_type.randn(16, 3) + 2
+    for _ in range(300):
+        trained = layer(x)
+    assert_close(layer.eval()(x), trained, rtol=0, atol=1e-8)
+
+
+def test_of_real_images_it_is_torchs_batch_norm(group):
+    ours = sf.nn.BatchNorm(FieldType.image(group, 3)).train()
+    theirs = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}[group.dim](3).train()
+    x = 2 * torch.randn(4, 3, *[5] * group.dim) + 1
+    assert_close(ours(x), theirs(x), rtol=0, atol=1e-10)
+
+
+def test_normalised_channels_have_unit_variance(group):
+    layer = sf.nn.BatchNorm(features(group)).train()
+    y = layer(100 * layer.in_type.randn(64, 3) + 50)
+    for piece in layer.out_type.split(y):
+        assert piece.square().mean().item() == pytest.approx(1, rel=1e-3)
+    assert layer.out_type.split(y)[0].mean(dim=(0, *range(4, 4 + group.dim))).abs().max() < 1e-10
+
+
+def test_only_scalars_lose_their_mean(group):
+    layer = sf.nn.BatchNorm(vectors(group)).train()
+    assert layer.bias is None
+    x = torch.ones(4, layer.in_type.channels)
+    assert_close(layer(x), x, rtol=0, atol=1e-4)
+
+
+def test_an_empty_batch_leaves_the_statistics_alone(group):
+    layer = sf.nn.BatchNorm(gapped(group)).train()
+    assert layer(layer.in_type.randn(0, 3)).shape == (0, layer.in_type.channels, *[3] * group.dim)
+    assert (layer.running_rms == 1).all()
+    assert (layer.running_mean == 0).all()

@@ -1,0 +1,156 @@
+"""Pooling: means over windows that lie centred on the grid, whatever its size."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+import steerformer as sf
+from nn.layers import gapped, in_space, worst_error
+from steerformer import SO2, FieldType
+
+pytestmark = pytest.mark.usefixtures("float64")
+WINDOWS = [(1, 1), (1, 2), (2, 2), (3, 3), (3, 2), (2, 3), (4, 3), (3, 1), (2, 1), (2, 4)]  # width, stride
+EVERY_WINDOW = pytest.mark.parametrize(("width", "stride"), WINDOWS)
+
+
+def image(group):
+    return FieldType.image(group, 1)
+
+
+def centres(size, outputs, stride):
+    """Where the samples lie, in voxels from the first."""
+    return (size - 1) / 2 + stride * (np.arange(outputs) - (outputs - 1) / 2)
+
+
+def window_matrix(size, width, stride):
+    """Means over windows around centred samples; where these lie between voxels, of linearly interpolated values."""
+    rows = np.zeros(((size - width) // stride + 1, size))
+    for row, centre in zip(rows, centres(size, len(rows), stride), strict=True):
+        for tap in range(width):
+            place = centre + tap - (width - 1) / 2
+            low = math.floor(place)
+            row[low] += (1 - (place - low)) / width
+            if place > low:
+                row[low + 1] += (place - low) / width
+    return rows
+
+
+def gaussian_matrix(size, stride):
+    """Gaussians of standard deviation 0.45 strides, normalised on an endless grid of voxels."""
+    offsets = np.arange(-20 * stride, size + 20 * stride) - centres(size, size // stride, stride)[:, None]
+    rows = np.exp(-(offsets**2) / (2 * (0.45 * stride) ** 2))
+    return (rows / rows.sum(axis=1, keepdims=True))[:, 20 * stride : -20 * stride]
+
+
+def along_all_axes(x, matrices):
+    for axis, matrix in enumerate(matrices, start=2):
+        x = torch.movedim(torch.tensordot(x, torch.from_numpy(matrix), dims=([axis], [1])), -1, axis)
+    return x
+
+
+@EVERY_WINDOW
+def test_it_is_the_mean_over_centred_windows(group, width, stride):
+    pool = sf.nn.AvgPool(gapped(group), kernel_size=width, stride=stride)
+    for size in ((5, 6, 7), (8, 4, 5), (4, 9, 6)):
+        x = pool.in_type.randn(2, in_space(group, size))
+        expected = along_all_axes(x, [window_matrix(n, width, stride) for n in x.shape[2:]])
+        assert_close(pool(x), expected, rtol=0, atol=1e-12)
+
+
+def test_where_windows_fill_the_grid_it_is_torchs_pooling(group):
+    plain = {2: F.avg_pool2d, 3: F.avg_pool3d}[group.dim]
+    for width, size in ((2, 6), (3, 6), (2, (4, 6, 8))):
+        x = gapped(group).randn(2, in_space(group, size))
+        assert_close(sf.nn.AvgPool(gapped(group), kernel_size=width)(x), plain(x, width), rtol=0, atol=1e-14)
+
+
+def test_on_an_odd_grid_a_window_of_2_becomes_a_quarter_a_half_a_quarter(group):
+    pool = sf.nn.AvgPool(image(group), kernel_size=2)
+    x = torch.zeros(1, 1, *in_space(group, 5))
+    x[(0, 0, *(2,) * group.dim)] = 1
+    one = torch.tensor([0.25, 0.25])  # the middle voxel, shared by two windows
+    expected = one
+    for _ in range(group.dim - 1):
+        expected = expected[..., None] * one
+    assert_close(pool(x)[0, 0], expected)
+
+
+@EVERY_WINDOW
+def test_a_ramp_gives_the_ramp_at_the_samples(group, width, stride):
+    pool = sf.nn.AvgPool(image(group), kernel_size=width, stride=stride)
+    for size in (5, 6, 8, 9):
+        ramp = (torch.arange(size) - (size - 1) / 2).view(-1, *[1] * (group.dim - 1)).expand(*in_space(group, size))
+        y = pool(ramp[None, None].contiguous())[0, 0]
+        outputs = y.shape[0]
+        assert outputs == (size - width) // stride + 1
+        expected = torch.from_numpy(centres(size, outputs, stride)) - (size - 1) / 2
+        assert_close(y, expected.view(-1, *[1] * (group.dim - 1)).expand_as(y), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("antialiased", [False, True])
+@EVERY_WINDOW
+def test_it_is_exact_on_every_grid(group, width, stride, antialiased):
+    pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=width, stride=stride, antialiased=antialiased)
+    for size in (4, 5, 6, 7, 8, (4, 5, 7)) if group is SO2 else (4, 5):
+        assert worst_error(pool, size) < 1e-10
+
+
+def test_axes_may_differ(group):
+    pool = sf.nn.AvgPool(image(group), kernel_size=(2, 3, 1)[: group.dim], stride=(3, 2, 1)[: group.dim])
+    x = pool.in_type.randn(1, (8, 6, 4)[: group.dim])
+    matrices = [window_matrix(8, 2, 3), window_matrix(6, 3, 2), window_matrix(4, 1, 1)]
+    assert_close(pool(x), along_all_axes(x, matrices[: group.dim]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_antialiased_windows_are_gaussians(group, stride):
+    """Cut off beyond three deviations, which leaves out less than a hundredth."""
+    pool = sf.nn.AvgPool(gapped(group), kernel_size=stride, antialiased=True)
+    for size in ((8, 9, 6), (7, 12, 5)):
+        x = pool.in_type.randn(2, in_space(group, size))
+        expected = along_all_axes(x, [gaussian_matrix(n, stride) for n in x.shape[2:]])
+        assert_close(pool(x), expected, rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+def test_antialiased_windows_keep_constants_and_ramps_away_from_the_edge(group, stride):
+    pool = sf.nn.AvgPool(image(group), kernel_size=stride, antialiased=True)
+    for size in (16, 17):
+        ramp = (torch.arange(size) - (size - 1) / 2).view(-1, *[1] * (group.dim - 1)).expand(*in_space(group, size))
+        inner = (slice(2, -2),) * group.dim
+        assert_close(pool(torch.ones_like(ramp)[None, None])[0, 0][inner], torch.ones(()).expand_as(ramp)[inner][
+            tuple(slice(0, n) for n in pool(ramp[None, None])[0, 0][inner].shape)
+        ], rtol=0, atol=1e-12)
+        y = pool(ramp[None, None].contiguous())[0, 0]
+        expected = torch.from_numpy(centres(size, size // stride, stride)) - (size - 1) / 2
+        expected = expected.view(-1, *[1] * (group.dim - 1)).expand_as(y)
+        assert_close(y[inner], expected[inner], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_antialiased_windows_pass_less_of_what_the_coarse_grid_cannot_show(group, stride):
+    """Waves shorter than two coarse voxels, along one axis, at all phases."""
+    size = 24 * stride if group is SO2 else 8 * stride
+    place = torch.arange(size)
+    passed = {}
+    for antialiased in (False, True):
+        pool = sf.nn.AvgPool(image(group), kernel_size=stride, antialiased=antialiased)
+        energies = []
+        for omega in np.linspace(1.1 * math.pi / stride, math.pi, 8):
+            for phase in (0.0, math.pi / 2):
+                wave = torch.cos(omega * place + phase).view(-1, *[1] * (group.dim - 1))
+                y = pool(wave.expand(*in_space(group, size))[None, None].contiguous())
+                energies.append(y[(..., *(slice(2, -2),) * group.dim)].square().mean().item())
+        passed[antialiased] = np.mean(energies)
+    assert passed[True] < 0.35 * passed[False]
+    assert passed[True] < 0.02
+
+
+def test_stride_1_antialiased_changes_nothing(group):
+    pool = sf.nn.AvgPool(image(group), kernel_size=3, stride=1, antialiased=True)
+    x = pool.in_type.randn(1, 5)
+    assert torch.equal(pool(x), x)

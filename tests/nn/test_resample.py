@@ -1,0 +1,76 @@
+"""Linear interpolation to another grid, centre on centre."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import steerformer as sf
+from nn.layers import gapped, in_space, worst_error
+from steerformer import SO2, FieldType
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def interpolation_matrix(old, new):
+    """Voxel centres of both grids over one extent: sample i lies at (i + 1/2) old / new - 1/2, kept within the grid."""
+    places = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
+    rows = np.zeros((new, old))
+    for row, place in zip(rows, places, strict=True):
+        low = min(int(place), old - 1)
+        row[low] += 1 - (place - low)
+        row[min(low + 1, old - 1)] += place - low
+    return rows
+
+
+@pytest.mark.parametrize("new", [(4, 6, 3), (8, 5, 5), (1, 2, 9)])
+@pytest.mark.parametrize("old", [(4, 6, 3), (5, 4, 7)])
+def test_it_is_linear_along_each_axis(group, old, new):
+    old, new = in_space(group, old), in_space(group, new)
+    layer = sf.nn.Resample(gapped(group), size=new)
+    x = layer.in_type.randn(2, old)
+    expected = x
+    for axis, (n, m) in enumerate(zip(old, new, strict=True), start=2):
+        matrix = torch.from_numpy(interpolation_matrix(n, m))
+        expected = torch.movedim(torch.tensordot(expected, matrix, dims=([axis], [1])), -1, axis)
+    assert_close(layer(x), expected, rtol=0, atol=1e-12)
+
+
+def test_a_ramp_stays_a_ramp_away_from_the_edge(group):
+    layer = sf.nn.Resample(FieldType.image(group, 1), scale=2.0)
+    ramp = (torch.arange(7.0) - 3).view(-1, *[1] * (group.dim - 1)).expand(*in_space(group, 7))
+    y = layer(ramp[None, None].contiguous())[0, 0]
+    expected = ((torch.arange(14.0) - 6.5) / 2).view(-1, *[1] * (group.dim - 1)).expand_as(y)
+    inner = (slice(1, -1),) * group.dim
+    assert_close(y[inner], expected[inner], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.75, 1.0, 1.5, 2.0, 3.0])
+def test_a_scale_is_exact_on_every_grid(group, scale):
+    layer = sf.nn.Resample(gapped(group), scale=scale)
+    for size in (4, 5, 7, (4, 5, 6)) if group is SO2 else (3, 4):
+        assert worst_error(layer, size) < 1e-10
+        space = in_space(group, size)
+        y = layer(layer.in_type.randn(1, space))
+        assert tuple(y.shape[2:]) == tuple(max(round(n * scale), 1) for n in space)
+
+
+def test_size_may_come_with_the_call_and_goes_before_what_was_set(group):
+    """A decoder takes the size of the encoder's features, whatever that was."""
+    layer, x = sf.nn.Resample(gapped(group)), gapped(group).randn(1, 4)
+    wanted = (7, 5, 6)[: group.dim]
+    assert layer(x, wanted).shape[2:] == wanted
+    assert layer(x, 6).shape[2:] == in_space(group, 6)
+    assert sf.nn.Resample(gapped(group), scale=2.0)(x, 5).shape[2:] == in_space(group, 5)
+    assert sf.nn.Resample(gapped(group), size=9)(x, 5).shape[2:] == in_space(group, 5)
+
+
+def test_to_the_same_size_nothing_changes(group):
+    x = gapped(group).randn(2, (3, 4, 5)[: group.dim])
+    assert_close(sf.nn.Resample(gapped(group), scale=1.0)(x), x, rtol=0, atol=1e-14)
+
+
+def test_a_pool_and_a_resampling_lead_back_to_the_same_grid(group):
+    field_type, x = gapped(group), gapped(group).randn(1, 7)
+    coarse = sf.nn.AvgPool(field_type, kernel_size=2)(x)
+    assert sf.nn.Resample(field_type)(coarse, x.shape[2:]).shape == x.shape
