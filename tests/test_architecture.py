@@ -95,6 +95,14 @@ def names_in(file):
 )
 def test_code_for_images_and_volumes_never_asks_which_it_is(file):
     assert DIMENSIONAL.isdisjoint(names_in(file))
+    assert not any(asks_for_the_dimension(node) for node in ast.walk(ast.parse(file.read_text())))
+
+
+def asks_for_the_dimension(node):
+    """``dim == 2`` and the like."""
+    sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+    names = {getattr(side, "attr", getattr(side, "id", None)) for side in sides}
+    return "dim" in names and any(isinstance(side, ast.Constant) for side in sides)
 
 
 START = """

@@ -100,8 +100,8 @@ def test_the_channel_axis_is_part_degree_order_copy(group):
 
 def test_runs_join_neighbours_of_equal_dimension():
     """In the plane every irrep has one dimension, so all is one stretch; in space each degree is its own."""
-    assert FieldType(SO2, (3, 0, 2, 4)).runs == [(1, 9)]
-    assert FieldType(SO3, (3, 0, 2, 4)).runs == [(1, 3), (5, 2), (7, 4)]
+    assert FieldType(SO2, (3, 0, 2, 4)).runs == ((1, 9),)
+    assert FieldType(SO3, (3, 0, 2, 4)).runs == ((1, 3), (5, 2), (7, 4))
     for field_type in (FieldType(SO2, (3, 0, 2)), FieldType(SO3, (3, 0, 2)), FieldType.image(SO3, 4)):
         assert sum(copies for _, copies in field_type.runs) == field_type.copies == sum(field_type.multiplicities)
         assert field_type.parts * sum(orders * copies for orders, copies in field_type.runs) == field_type.channels

@@ -12,6 +12,7 @@ from rich.table import Table
 app = typer.Typer(
     help="Networks on images and volumes that are equivariant to rotation and translation by construction.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -19,26 +20,32 @@ console = Console()
 
 
 @app.callback()
-def main() -> None:
+def main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
     """Commands for everything that can be done without writing Python."""
+    if version:
+        from steerformer import __version__
+
+        console.print(f"steerformer {__version__}")
+        raise typer.Exit
 
 
 @app.command()
 def demo() -> None:
-    """Show, in half a minute, how well steerable kernels turn on a pixel grid.
+    """Show, in a few seconds, how well steerable kernels turn on a pixel grid.
 
-    For each degree one kernel is convolved with smooth images and with the same images turned by 17 degrees. An exactly
-    steerable kernel would give the turned response; the table says how far off each family is.
+    For each degree kernels look at smooth images and at the same images turned by 17 degrees. An exactly steerable
+    kernel would give the turned response; the table says how far off the best ring, or the purest kernel, is.
     """
     from steerformer.groups import SO2
-    from steerformer.kernels import FAMILIES, VoxelKernels
-    from steerformer.reproduce.kernels import single_kernel_errors, usual_rotations
+    from steerformer.kernels import FAMILIES
+    from steerformer.reproduce.kernels_page import best_kernel_error
 
     table = Table("degree", *FAMILIES, title="Best 5x5 kernel of each degree: relative error at 17 degrees")
     for degree in range(5):
-        kernels = (VoxelKernels(SO2, (5, 5), family=family, tolerance=1.0) for family in FAMILIES)
-        errors = (single_kernel_errors(family, degree, usual_rotations(SO2)) for family in kernels)
-        table.add_row(str(degree), *(f"{min(kernel.error for kernel in found):.1e}" for found in errors))
+        errors = (best_kernel_error(SO2, family, degree) for family in FAMILIES)
+        table.add_row(str(degree), *(f"{error:.1e}" for error in errors))
     console.print(table)
     console.print("Measured on 128 smooth images. At quarter turns all three are exact.")
     console.print("More: 'steerformer reproduce kernels', docs/kernels.md, docs/theory.md")
@@ -100,5 +107,5 @@ def _profiles_page(out: Path, *, data: Path | None, seeds: int) -> Path:
 
 def fail(message: str) -> NoReturn:
     """End with exit code 2 and one line on standard error."""
-    Console(stderr=True).print(f"steerformer: {message}", style="red", highlight=False, soft_wrap=True)
+    Console(stderr=True).print(f"steerformer: {message}", style="red", highlight=False, soft_wrap=True, markup=False)
     raise typer.Exit(2)

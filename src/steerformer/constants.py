@@ -20,6 +20,7 @@ class ExactConstants(nn.Module):
 
     def register_constant(self, name: str, value: Tensor) -> None:
         """Make ``self.name`` a buffer with this float64 value, in the default dtype."""
+        assert value.dtype == torch.float64, f"constant {name} is {value.dtype}"
         self._exact[name] = value
         self.register_buffer(name, value.to(torch.get_default_dtype()), persistent=False)
 

@@ -1,7 +1,7 @@
 """What a tensor's channels mean: which irreps they hold, and how they turn."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -12,6 +12,8 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from steerformer.groups import Group
+
+_MOST_DEGREE = 256
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -51,7 +53,7 @@ class FieldType:
             real = real or said_real
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "multiplicities", _checked(multiplicities))
-        object.__setattr__(self, "real", real)
+        object.__setattr__(self, "real", bool(real))
         if self.real and len(self.multiplicities) > 1:
             raise ValueError(f"real fields are scalars (degree 0), got multiplicities {self.multiplicities}.")
 
@@ -94,7 +96,9 @@ class FieldType:
 
     def pack(self, pieces: Iterable[Float[Tensor, "batch part _ _ *space"]]) -> Float[Tensor, "batch channels *space"]:
         """Inverse of :meth:`split`."""
-        return torch.cat([piece.flatten(2, 3) for piece in pieces], dim=2).flatten(1, 2)
+        packed = torch.cat([piece.flatten(2, 3) for piece in pieces], dim=2).flatten(1, 2)
+        self.require_channels(packed)
+        return packed
 
     @property
     def copies(self) -> int:
@@ -102,7 +106,7 @@ class FieldType:
         return sum(self.multiplicities)
 
     @cached_property
-    def runs(self) -> list[tuple[int, int]]:
+    def runs(self) -> tuple[tuple[int, int], ...]:
         """(orders, copies) of neighbouring degrees with as many orders, joined: one step serves them all."""
         merged: list[tuple[int, int]] = []
         for degree in self.degrees:
@@ -110,7 +114,7 @@ class FieldType:
             if merged and merged[-1][0] == orders:
                 copies += merged.pop()[1]
             merged.append((orders, copies))
-        return merged
+        return tuple(merged)
 
     def matrix(self, R: Float[Tensor, "dim dim"]) -> Float[Tensor, "channels channels"]:
         r"""The real matrix $\rho(R)$ that acts on the channels of one position."""
@@ -135,13 +139,15 @@ class FieldType:
                 f"a field of {self.group} has shape (batch, channels) or (batch, channels, {self.group.dim} axes of "
                 f"space), got {tuple(x.shape)}."
             )
+        if R.ndim != 2:
+            raise ValueError(f"rotate takes one rotation for the whole batch, got a batch of them, {tuple(R.shape)}.")
         R = R.to(device=x.device)
-        grid = R.round()
-        is_exact = bool((R - grid).abs().max() < 1e-6)
-        turned = self._turn_channels(x, (grid if is_exact else R).to(x.dtype))
+        is_exact = self.group.is_grid_rotation(R)
+        R = R.round() if is_exact else R
+        turned = self._turn_channels(x, R)
         if x.ndim == 2:
             return turned
-        return permute_axes(turned, grid) if is_exact else _resample(turned, R.to(x.dtype), mode)
+        return permute_axes(turned, R) if is_exact else _resample(turned, R.to(x.dtype), mode)
 
     def randn(
         self,
@@ -177,9 +183,10 @@ class FieldType:
     def _turn_channels(self, x: Tensor, R: Tensor) -> Tensor:
         if self.real:
             return x
+        precise = R.to(torch.promote_types(torch.promote_types(R.dtype, x.dtype), torch.float32))
         turned = []
         for degree, piece in zip(self.degrees, self.split(x), strict=True):
-            rho = real_form(self.group.irrep(degree, R))
+            rho = real_form(self.group.irrep(degree, precise)).to(x.dtype)
             turned.append(torch.einsum("poqi,bqi...->bpo...", rho, piece))
         return self.pack(turned)
 
@@ -219,7 +226,7 @@ def _resample(x: Tensor, R: Tensor, mode: str) -> Tensor:
 
 
 def _checked(copies: object) -> tuple[int, ...]:
-    if not isinstance(copies, Iterable):
+    if not isinstance(copies, Iterable) or isinstance(copies, (Mapping, Set, bytes)):
         raise TypeError(f"a field type needs the number of copies of each degree, such as (8, 4, 2), got {copies!r}.")
     counts: list[int] = []
     for degree, count in enumerate(copies):
@@ -244,6 +251,8 @@ def _parse(text: str) -> tuple[list[int], bool]:
                 f"cannot read {word!r} in field type {text!r}; write copies x degree, as in '8x0+4x1+2x2', or '3xreal'."
             )
         copies, degree = map(int, word.split("x"))
+        if degree > _MOST_DEGREE:
+            raise ValueError(f"degrees of a field type end at {_MOST_DEGREE}, got {degree} in {text!r}.")
         if degree in counts:
             raise ValueError(f"degree {degree} stands twice in field type {text!r}.")
         counts[degree] = copies

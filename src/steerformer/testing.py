@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, voxel_coordinates
+from steerformer.groups import Group
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,26 +111,30 @@ def equivariance_error(
     in_type = in_type or _end_type(layer, "in_type")
     out_type = out_type or _end_type(layer, "out_type")
     in_type.group.require_rotation(rotation)
+    if x is not None and scene is not None:
+        raise ValueError("equivariance_error takes a tensor x or a scene, got both.")
+    if scene is not None and scene.field_type != in_type:
+        raise ValueError(f"the scene holds {scene.field_type!r}, but the layer takes {in_type!r}.")
     with torch.no_grad():
         if x is not None:
-            if (rotation - rotation.round()).abs().max() > 1e-6:
-                raise ValueError(
-                    "a tensor x can be turned exactly by the grid's own rotations only; pass a scene instead."
-                )
-            expected = out_type.rotate(layer(x), rotation)
-            found = layer(in_type.rotate(x, rotation))
+            if not in_type.group.is_grid_rotation(rotation):
+                raise ValueError("a tensor x is turned exactly by the grid's own rotations only; pass a scene instead.")
+            expected = out_type.rotate(_output(layer, x), rotation)
+            found = _output(layer, in_type.rotate(x, rotation))
         else:
-            scene = scene or blobs(in_type, dtype=_dtype(layer))
-            expected = out_type.rotate(_at_centre(layer(scene.sample(size, spacing))), rotation)
-            found = _at_centre(layer(scene.rotate(rotation).sample(size, spacing)))
+            scene = scene or blobs(in_type, sigma=2.0 * max(spacing or [1.0]))
+            upright, turned = (s.sample(size, spacing).to(_dtype(layer)) for s in (scene, scene.rotate(rotation)))
+            expected = out_type.rotate(_at_centre(_output(layer, upright)), rotation)
+            found = _at_centre(_output(layer, turned))
     return _compare(out_type, expected, found)
 
 
 def assert_equivariant(
-    layer: nn.Module,
+    layer: Callable[[Tensor], Tensor],
     *,
     rotations: Iterable[Float[Tensor, "dim dim"]] | None = None,
     size: int | Sequence[int] = 9,
+    spacing: Sequence[float] | None = None,
     tolerance: float = 1e-8,
     batch: int = 2,
     seed: int = 0,
@@ -138,28 +143,50 @@ def assert_equivariant(
 ) -> None:
     """Raise ``AssertionError`` unless ``layer`` commutes with rotations, to ``tolerance``.
 
-    It is tried on a float64 copy in eval mode; by default with all rotations of the grid, on noise, where equality
-    is exact. Other ``rotations`` are tried on smooth analytic scenes; give them a ``tolerance`` to match (two
-    convolutions err by about 1e-2). Quarter turns cannot tell all degrees apart (in the plane, 2 from -2): try both.
+    A module is tried on a float64 copy in eval mode. By default this is done with all rotations of the grid (with
+    ``spacing``, with those that keep it), on noise, where equality is exact. Other ``rotations`` are tried on smooth
+    analytic scenes; give them a ``tolerance`` to match (two convolutions err by about 1e-2). Quarter turns cannot tell
+    all degrees apart (in the plane, 2 from -2): try both.
 
     >>> import steerformer as sf
     >>> image = sf.FieldType.image(sf.SO2, 3)
     >>> assert_equivariant(torch.nn.AvgPool2d(3, 1, 1), in_type=image, out_type=image)
     """
     in_type = in_type or _end_type(layer, "in_type")
-    exact = copy.deepcopy(layer).double().eval()
+    exact = copy.deepcopy(layer).double().eval() if isinstance(layer, nn.Module) else layer
+    tried = _grid_rotations_keeping(in_type.group, spacing) if rotations is None else list(rotations)
+    if not tried or batch < 1:
+        raise ValueError(f"there is nothing to try: {len(tried)} rotations, a batch of {batch}.")
     noise = in_type.randn(batch, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    for rotation in in_type.group.grid_rotations() if rotations is None else rotations:
-        on_grid = bool((rotation - rotation.round()).abs().max() < 1e-6)
-        scene = None if on_grid else blobs(in_type, seed=seed)
-        error = equivariance_error(
-            exact, rotation, x=noise if on_grid else None, scene=scene, size=size, in_type=in_type, out_type=out_type
-        )
+    for rotation in tried:
+        in_type.group.require_rotation(rotation)
+        x = noise if in_type.group.is_grid_rotation(rotation) else None
+        error = equivariance_error(exact, rotation, x=x, size=size, spacing=spacing, in_type=in_type, out_type=out_type)
         if not error.total <= tolerance:
             raise AssertionError(
-                f"{type(layer).__name__} is not equivariant: {error}, allowed {tolerance:.1e}, "
-                f"at rotation {[[round(value, 4) for value in row] for row in rotation.tolist()]}."
+                f"{_name(layer)} is not equivariant: {error}, allowed {tolerance:.1e}, at rotation "
+                f"{[[round(value, 4) for value in row] for row in rotation.tolist()]}. If it has strides, do its "
+                f"windows lie centred on a grid of size {size}?"
             )
+
+
+def _grid_rotations_keeping(group: Group, spacing: Sequence[float] | None) -> list[Tensor]:
+    rotations = list(group.grid_rotations())
+    if spacing is None:
+        return rotations
+    lengths = torch.tensor(spacing, dtype=torch.float64)
+    return [R for R in rotations if torch.allclose(R.abs() @ lengths, lengths, rtol=1e-5)]
+
+
+def _output(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    y = layer(x)
+    if not isinstance(y, Tensor):
+        raise TypeError(f"{_name(layer)} gives a {type(y).__name__}; wrap it so that it gives the tensor to compare.")
+    return y
+
+
+def _name(layer: object) -> str:
+    return type(layer).__name__ if isinstance(layer, nn.Module) else getattr(layer, "__name__", type(layer).__name__)
 
 
 def _compare(out_type: FieldType, expected: Tensor, found: Tensor) -> EquivarianceError:
@@ -196,23 +223,22 @@ def _at_centre(y: Tensor) -> Tensor:
 
 
 def _dtype(layer: object) -> torch.dtype:
-    parameters = layer.parameters() if isinstance(layer, nn.Module) else iter(())
-    return next((p.dtype for p in parameters if p.is_floating_point()), torch.get_default_dtype())
+    """What the layer computes in; float64 if it does not tell."""
+    tensors = [*layer.parameters(), *layer.buffers()] if isinstance(layer, nn.Module) else []
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float64)
 
 
 def _end_type(layer: object, name: str) -> FieldType:
     """``in_type`` of the first or ``out_type`` of the last layer that tells."""
-    found = getattr(layer, name, None)
-    if found is None and isinstance(layer, nn.Sequential):
-        ends = [end for child in layer for end in [_try_end_type(child, name)] if end is not None]
-        found = (ends[0] if name == "in_type" else ends[-1]) if ends else None
-    if not isinstance(found, FieldType):
-        raise ValueError(f"{type(layer).__name__} does not tell its {name}; pass {name}=FieldType(...).")
+    found = _find_end_type(layer, name)
+    if found is None:
+        raise ValueError(f"{_name(layer)} does not tell its {name}; pass {name}=FieldType(...).")
     return found
 
 
-def _try_end_type(layer: nn.Module, name: str) -> FieldType | None:
-    try:
-        return _end_type(layer, name)
-    except ValueError:
-        return None
+def _find_end_type(layer: object, name: str) -> FieldType | None:
+    found = getattr(layer, name, None)
+    if found is None and isinstance(layer, nn.Sequential):
+        ends = [end for child in layer if (end := _find_end_type(child, name)) is not None]
+        found = (ends[0] if name == "in_type" else ends[-1]) if ends else None
+    return found if isinstance(found, FieldType) else None

@@ -15,15 +15,15 @@ from steerformer.kernels import FAMILIES, VoxelKernels
 _COLOURS = {"sampled": "#b0413e", "fitted": "#3a6ea5", "purest": "#2e7d4f"}
 
 
-def draw_kernels(group: Group, path: Path, *, size: int = 5, degrees: int = 5) -> None:
-    """Two kernels of each degree and family, with the share of their response that turns wrongly."""
+def draw_kernels(group: Group, path: Path, *, degrees: int = 5) -> None:
+    """Two 5-wide kernels of each degree and family, with the share of their response that turns wrongly."""
     columns = [(family, place) for family in FAMILIES for place in range(2)]
     figure = Figure(figsize=(1.45 * len(columns), 1.62 * degrees + 0.5), layout="constrained")
     axes = figure.subplots(degrees, len(columns), squeeze=False)
     for row in range(degrees):
         order = group.irrep_dim(row) - 1  # one that does not vanish in the central slice
         for column, (family, place) in enumerate(columns):
-            kernels = VoxelKernels(group, (size,) * group.dim, family=family, tolerance=1.0)
+            kernels = VoxelKernels(group, (5,) * group.dim, family=family, tolerance=1.0)
             values, purity, _ = kernels.functions(row)
             choice = place if family == "purest" else place - 2  # the two purest; the two outer rings
             _draw_kernel(axes[row, column], _slice(values[choice], order), 1 - purity[choice].item())
@@ -33,12 +33,12 @@ def draw_kernels(group: Group, path: Path, *, size: int = 5, degrees: int = 5) -
     figure.savefig(path, dpi=110)
 
 
-def draw_purity(path: Path, *, sizes: tuple[int, ...] = (3, 5, 7), degrees: int = 7) -> None:
+def draw_purity(path: Path, *, degrees: int = 7) -> None:
     """Impurity of the best kernel of each degree, by family and kernel size, in the plane and in space."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, group in zip(figure.subplots(1, 2, sharey=True), (SO2, SO3), strict=True):
         for family in FAMILIES:
-            for size, style in zip(sizes, (":", "--", "-"), strict=True):
+            for size, style in ((3, ":"), (5, "--"), (7, "-")):
                 kernels = VoxelKernels(group, (size,) * group.dim, family=family, tolerance=1.0)
                 best = [1 - kernels.functions(J).purity.max().item() for J in range(degrees)]
                 axes.semilogy(range(degrees), best, style, color=_COLOURS[family], label=f"{family}, {size} wide")

@@ -213,7 +213,7 @@ def test_a_bad_option_is_refused_with_the_reason(group, options, words, unchecke
     ("options", "words"),
     [
         ({"kind": "pink"}, r"one of \('gaussian', 'natural'\), got 'pink'"),
-        ({"sigma": 0.0}, "sigma > 0 voxels, got 0.0"),
+        ({"sigma": 0.0}, "sigma of 0.1 to 100 voxels, got 0.0"),
         ({"noise": 0.0}, "variance >= 1e-9"),
     ],
 )

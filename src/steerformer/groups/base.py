@@ -1,8 +1,8 @@
 """What images and volumes do not share, behind one interface; what they share, written once."""
 
 from abc import ABC, abstractmethod
-from functools import cache
 from itertools import permutations, product
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ class Group(ABC):
 
         Args:
             degree: harmonic degree.
-            u: unit vectors, coordinates in tensor-axis order.
+            u: unit vectors, coordinates in tensor-axis order (what comes of others is up to the group).
         Returns: orders along the last axis, length ``irrep_dim(degree)``.
         """
 
@@ -79,7 +79,6 @@ class Group(ABC):
         q[:, 0] *= torch.linalg.det(q).sign()
         return q
 
-    @cache  # noqa: B019  (groups are module-level singletons)
     def grid_rotations(self) -> tuple[Float[Tensor, "dim dim"], ...]:
         """The rotations that map a square or cubic grid to itself, identity first: 4 in the plane, 24 in space."""
         found = []
@@ -91,10 +90,17 @@ class Group(ABC):
                     found.append(R)
         return tuple(found)
 
-    def require_degree(self, degree: int) -> None:
+    def is_grid_rotation(self, R: Float[Tensor, "dim dim"]) -> bool:
+        """Whether ``R`` maps the voxel grid to itself, to six digits."""
+        return bool((R - R.round()).abs().max() < 1e-6)
+
+    def require_degree(self, degree: object) -> None:
         """Raise ``ValueError`` unless ``degree`` names an irrep a feature can carry."""
-        if isinstance(degree, bool) or not isinstance(degree, int) or degree < 0:
-            raise ValueError(f"a degree of {self.name} is an integer >= 0, got {degree!r}.")
+        if isinstance(degree, bool) or not isinstance(degree, Integral) or degree < 0:
+            raise ValueError(
+                f"a degree of {self.name} is an integer >= 0, got {degree!r}; negative frequencies belong to kernels "
+                f"of the plane, a feature of degree k stands for -k too, by its complex conjugate."
+            )
 
     def require_rotation(self, R: Tensor) -> None:
         """Raise ``ValueError`` unless ``R`` is one or a batch of rotation matrices of this group."""
@@ -108,7 +114,7 @@ class Group(ABC):
                 f"{self.name}.rotation(...) makes one from an angle."
             )
         defect = (R @ R.mT - torch.eye(self.dim, dtype=R.dtype, device=R.device)).abs().max().item()
-        if not defect <= 100 * torch.finfo(R.dtype).eps ** 0.75:  # also catches NaN
+        if not defect <= min(100 * torch.finfo(R.dtype).eps ** 0.75, 1e-2):  # also catches NaN
             raise ValueError(
                 f"a rotation is orthogonal, but this matrix has max|R R^T - 1| = {defect:.1e}; "
                 f"it may hold a scaling or a shear, or have lost digits: project it, or build it in float64."

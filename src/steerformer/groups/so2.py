@@ -20,10 +20,12 @@ class _SO2(Group):
     dim = 2
 
     def irrep_dim(self, degree: int) -> int:
+        self.require_degree(abs(degree))
         return 1
 
     def irrep(self, degree: int, R: Float[Tensor, "*batch 2 2"]) -> Complex[Tensor, "*batch 1 1"]:
         self.require_degree(abs(degree))
+        self.require_rotation(R)
         return _character(degree, R[..., 0, 0], R[..., 1, 0])[..., None, None]
 
     def harmonics(self, degree: int, u: Float[Tensor, "*batch 2"]) -> Complex[Tensor, "*batch 1"]:

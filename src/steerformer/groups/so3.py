@@ -28,6 +28,7 @@ class _SO3(Group):
 
     def irrep(self, degree: int, R: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch order order"]:
         self.require_degree(degree)
+        self.require_rotation(R)
         D = torch.ones_like(R[..., :1, :1])
         for step in range(1, degree + 1):
             raising = _raising(step).to(R)  # an isometry: irrep `step` inside (step - 1) x 1
@@ -70,9 +71,10 @@ class _SO3(Group):
 
     def rotation(self, angle: float, axis: tuple[float, ...] | None = None) -> Float[Tensor, "3 3"]:
         """Rotation by ``angle`` in radians about ``axis`` (right-handed, any length but zero), float64."""
-        if axis is None or len(axis) != 3 or not any(axis):
-            raise ValueError(f"SO3.rotation needs an axis of three numbers, not all zero, got {axis}.")
-        x, y, z = torch.nn.functional.normalize(torch.tensor(axis, dtype=torch.float64), dim=0).tolist()
+        length = 0.0 if axis is None or len(axis) != 3 else math.hypot(*axis)
+        if axis is None or not 0 < length < math.inf:
+            raise ValueError(f"SO3.rotation needs an axis of three numbers, finite and not all zero, got {axis}.")
+        x, y, z = (coordinate / length for coordinate in axis)
         cross = torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
         return torch.eye(3, dtype=torch.float64) + math.sin(angle) * cross + (1 - math.cos(angle)) * cross @ cross
 

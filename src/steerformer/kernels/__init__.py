@@ -1,6 +1,6 @@
 """Steerable kernels, at any point or on voxels, for any pair of field types."""
 
-from steerformer.kernels.basis import HarmonicSource, KernelBasis, Path, RingsAtPoints
+from steerformer.kernels.basis import HarmonicSource, KernelBasis, KernelPath, RingsAtPoints
 from steerformer.kernels.rings import HarmonicFunctions, Rings
 from steerformer.kernels.spectrum import Spectrum
 from steerformer.kernels.voxels import FAMILIES, Family, VoxelKernels
@@ -11,7 +11,7 @@ __all__ = [
     "HarmonicFunctions",
     "HarmonicSource",
     "KernelBasis",
-    "Path",
+    "KernelPath",
     "Rings",
     "RingsAtPoints",
     "Spectrum",

@@ -1,7 +1,7 @@
 """Steerable kernels between two field types: harmonic functions x couplings x weights."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
@@ -13,6 +13,7 @@ from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType
 from steerformer.groups import Group
 from steerformer.kernels.rings import HarmonicFunctions, Rings
+from steerformer.kernels.voxels import VoxelKernels
 
 
 @runtime_checkable
@@ -29,21 +30,27 @@ class HarmonicSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RingsAtPoints:
-    """Continuous :class:`Rings`, seen at the given points."""
+    """Continuous :class:`Rings`, seen at the given points, in float64."""
 
     rings: Rings
     points: Float[Tensor, "*points dim"]
+
+    def __post_init__(self) -> None:
+        if self.points.shape[-1:] != (self.group.dim,):
+            raise ValueError(
+                f"points of {self.group} have {self.group.dim} coordinates, got {tuple(self.points.shape)}."
+            )
 
     @property
     def group(self) -> Group:
         return self.rings.group
 
     def functions(self, harmonic: int) -> HarmonicFunctions:
-        return self.rings.functions(harmonic, self.points)
+        return self.rings.functions(harmonic, self.points.detach().double())
 
 
 @dataclass(frozen=True)
-class Path:
+class KernelPath:
     """One basis kernel: the degrees it joins, its harmonic and profile, how purely it turns, how loudly it responds."""
 
     degree_out: int
@@ -51,7 +58,7 @@ class Path:
     harmonic: int
     profile: int
     purity: float
-    gain: tuple[float, ...]
+    gain: tuple[float, ...] = field(repr=False)
 
 
 class KernelBasis(ExactConstants):
@@ -59,13 +66,14 @@ class KernelBasis(ExactConstants):
 
     $$K(z) = \sum_p w_p\, \varphi_p(z), \qquad K(Rz) = \rho_{out}(R)\, K(z)\, \rho_{in}(R)^{-1}$$
 
-    Each pair of degrees has one complex weight per copy out, copy in and :class:`Path`; a pair that no path joins has
-    none. Between real scalars the weights are real. Each basis kernel of a voxel source has unit norm or unit response,
-    as the source was told.
+    Each pair of degrees has one complex weight per copy out, copy in and :class:`KernelPath`; a pair that no path joins
+    has none. Between real scalars the weights are real. Each basis kernel of a voxel source has unit norm or unit
+    response, as the source was told.
 
     Calling the basis with weights of shape ``(weight_parts, num_weights)`` gives the kernel, a real tensor
-    ``(out_type.channels, in_type.channels, *points)`` that a plain torch convolution takes. The basis is held in
-    float64 and cast to the module's dtype, so that ``.double()`` is exact to double precision.
+    ``(out_type.channels, in_type.channels, *points)`` that a plain torch convolution takes. Weights come pair of
+    degrees after pair (out, then in), within a pair as ``(copy out, copy in, path)``. The basis is held in float64 and
+    cast to the module's dtype, so that ``.double()`` is exact to double precision.
 
     >>> from steerformer import SO3, FieldType
     >>> from steerformer.kernels import VoxelKernels
@@ -142,18 +150,24 @@ def real_kernel(
     return torch.cat([first, im if in_real else torch.cat([im, re], dim=1)], dim=0)
 
 
-@lru_cache(maxsize=512)
-def _coupled(source: HarmonicSource, degree_out: int, degree_in: int) -> tuple[tuple[Path, ...], Tensor]:
-    """Paths between two degrees and their kernels, ``(path, order_out, order_in, *points)``; shared by all layers."""
-    paths: list[Path] = []
+def _coupled(source: HarmonicSource, degree_out: int, degree_in: int) -> tuple[tuple[KernelPath, ...], Tensor]:
+    """Paths between two degrees and their kernels, ``(path, order_out, order_in, *points)``."""
+    return (_couple_once if isinstance(source, VoxelKernels) else _couple)(source, degree_out, degree_in)
+
+
+def _couple(source: HarmonicSource, degree_out: int, degree_in: int) -> tuple[tuple[KernelPath, ...], Tensor]:
+    paths: list[KernelPath] = []
     kernels: list[Tensor] = []
     for harmonic in source.group.harmonic_degrees(degree_out, degree_in):
         values, purity, gain = source.functions(harmonic)
         coupling = source.group.coupling(degree_out, harmonic, degree_in).to(values)
         kernels.append(torch.einsum("ohi,ph...->poi...", coupling, values))
         for p, (share, curve) in enumerate(zip(purity.tolist(), gain.tolist(), strict=True)):
-            paths.append(Path(degree_out, degree_in, harmonic, p, share, tuple(curve)))
+            paths.append(KernelPath(degree_out, degree_in, harmonic, p, share, tuple(curve)))
     return tuple(paths), torch.cat(kernels)
+
+
+_couple_once = lru_cache(maxsize=512)(_couple)  # voxel kernels are values: all layers share them
 
 
 def _complex_columns(values: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class GridForms:
     """The forms T and G of one grid and spectrum, and the kernels built from them, in numpy float64.
 
     Kernels are arrays ``(voxel, order, kernel)``. Lengths (``steps`` between voxels, ``rings``) are physical; ``unit``
-    is the length in which the spectrum counts.
+    is the length in which the spectrum counts; distances equal to 1e-9 of it are one shell.
     """
 
     def __init__(
@@ -36,19 +36,19 @@ class GridForms:
         self.group, self.size, self.rings, self.noise = rings.group, size, rings, spectrum.noise
         self.points = voxel_coordinates(size, steps).flatten(0, -2)
         lengths = self.points.norm(dim=1).numpy()
-        _, first, self.shell = np.unique(lengths.round(9), return_index=True, return_inverse=True)
+        _, first, self.shell = np.unique((lengths / unit).round(9), return_index=True, return_inverse=True)
         self.radii = lengths[first]
         self.ring_end = max(self.rings.radii) + 7 * self.rings.width
         reach = 2 * max(float(self.radii[-1]), self.ring_end)
         self.omega, self.weight = spectrum.quadrature(self.group.dim, unit=unit, reach=reach)
         self.nyquist = np.pi / unit
-        self.T = self._autocorrelation(steps)
+        self.T = self._autocorrelation(steps, unit)
         self._ring_correlations: dict[int, Array] = {}
 
-    def _autocorrelation(self, steps: tuple[float, ...]) -> Array:
+    def _autocorrelation(self, steps: tuple[float, ...], unit: float) -> Array:
         table_size = [2 * n - 1 for n in self.size]
         offsets = voxel_coordinates(table_size, steps).norm(dim=-1).numpy()
-        _, first, place = np.unique(offsets.round(9), return_index=True, return_inverse=True)
+        _, first, place = np.unique((offsets / unit).round(9), return_index=True, return_inverse=True)
         distances = offsets.flatten()[first]
         table = (self.waves(0, distances) @ self.weight)[place].reshape(table_size)
         index = np.indices(self.size).reshape(len(self.size), -1)

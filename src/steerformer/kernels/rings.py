@@ -56,8 +56,8 @@ class Rings:
         Y = direction_harmonics(self.group, harmonic, points).movedim(-1, 0)
         rings = [self.profile(radius, r) * Y for radius in self.radii_of(harmonic)]
         values = torch.stack(rings) if rings else Y.new_zeros(0, *Y.shape)
-        ones = torch.ones(len(rings), dtype=points.dtype, device=points.device)
-        return HarmonicFunctions(values, purity=ones, gain=ones[:, None])
+        purity = torch.ones(len(rings), dtype=points.dtype, device=points.device)
+        return HarmonicFunctions(values, purity, gain=purity.new_zeros(len(rings), 0))
 
 
 def direction_harmonics(

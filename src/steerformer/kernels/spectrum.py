@@ -30,8 +30,8 @@ class Spectrum:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise ValueError(f"a spectrum is one of {get_args(Kind)}, got {self.kind!r}.")
-        if not self.sigma > 0:
-            raise ValueError(f"the smoothing of a spectrum has sigma > 0 voxels, got {self.sigma}.")
+        if not 0.1 <= self.sigma <= 100:
+            raise ValueError(f"the smoothing of a spectrum has a sigma of 0.1 to 100 voxels, got {self.sigma}.")
         if not self.noise >= 1e-9:
             raise ValueError(f"the noise is a variance >= 1e-9, below which rounding decides, got {self.noise}.")
 

@@ -36,13 +36,13 @@ class VoxelKernels:
     Args:
         group: dimension and harmonics.
         size: voxels along each axis, odd or even.
-        spacing: length of a voxel along each axis; 1 if not given.
+        spacing: length of a voxel along each axis, taken to six digits; 1 if not given.
         dilation: distance, in voxels, between neighbouring samples of the kernel.
         family: see above.
         tolerance: keep kernels whose impurity $1-\lambda$ is at most this.
         normalization: ``"norm"``: unit sum of squares; ``"response"``: unit variance of the response to the spectrum.
         spectrum: the signals that purity, fit and response refer to; its unit is the coarsest step between samples.
-        radii: radii of the rings; by default one voxel apart, ending half a voxel inside the kernel's edge.
+        radii: radii of the rings, in the units of ``spacing``; by default one voxel apart, up to the outermost voxels.
 
     >>> from steerformer import SO2
     >>> kernels = VoxelKernels(SO2, (5, 5), family="purest")
@@ -64,12 +64,18 @@ class VoxelKernels:
         dim, name = self.group.dim, self.group.name
         for field in ("size", "spacing", "radii"):
             value = getattr(self, field)
-            if value is not None:
+            if isinstance(value, (int, float)):
+                object.__setattr__(self, field, (value,) if field == "radii" else (value,) * dim)
+            elif value is not None:
                 object.__setattr__(self, field, tuple(value))
-        if len(self.size) != dim or min(self.size) < 1 or not all(isinstance(n, int) for n in self.size):
+        if len(self.size) != dim or not all(hasattr(n, "__index__") and n >= 1 for n in self.size):
             raise ValueError(f"a kernel of {name} has {dim} sizes, integers >= 1, got {self.size}.")
         if self.spacing is not None and (len(self.spacing) != dim or not all(0 < step < inf for step in self.spacing)):
             raise ValueError(f"the voxel spacing of {name} is {dim} lengths > 0, got {self.spacing}.")
+        if self.spacing is not None:  # files give it with float32's errors, which would make equal sides unequal
+            object.__setattr__(self, "spacing", tuple(float(f"{step:.6g}") for step in self.spacing))
+        if self.radii is not None and (not self.radii or not all(0 <= radius < inf for radius in self.radii)):
+            raise ValueError(f"radii of rings are one or more lengths >= 0, got {self.radii}.")
         if not isinstance(self.dilation, int) or self.dilation < 1:
             raise ValueError(f"the dilation of a kernel is an integer >= 1, got {self.dilation!r}.")
         for value, allowed in ((self.family, Family), (self.normalization, Normalization)):
@@ -82,7 +88,7 @@ class VoxelKernels:
 
     def functions(self, harmonic: int) -> HarmonicFunctions:
         """The kernels of this family that carry ``harmonic`` and pass the tolerance, float64: possibly none."""
-        return _functions(self, harmonic)
+        return HarmonicFunctions(*(shared.clone() for shared in _functions(self, harmonic)))
 
     @property
     def rotations(self) -> list[Tensor]:
@@ -91,7 +97,7 @@ class VoxelKernels:
         return [R for R in self.group.grid_rotations() if torch.equal(lengths @ R.abs().mT, lengths)]
 
     @property
-    def unit(self) -> float:
+    def voxel_length(self) -> float:
         """Length of a voxel, in which rings are spaced: the geometric mean of the spacing."""
         return float(prod(self.spacing) ** (1 / self.group.dim)) if self.spacing else 1.0
 
@@ -108,11 +114,12 @@ class VoxelKernels:
     @property
     def rings(self) -> Rings:
         """The continuous rings behind ``"sampled"`` and ``"fitted"``."""
-        step = self.unit * self.dilation
+        step = self.voxel_length * self.dilation
         halves = [(n - 1) / 2 * length for n, length in zip(self.size, self.steps, strict=True) if n > 1]
         last = prod(halves) ** (1 / len(halves)) if halves else 0.0
-        radii = self.radii or tuple(max(last - i * step, 0.0) for i in range(int(last / step + 1e-6), -1, -1))
-        return Rings(self.group, tuple(round(radius, 12) for radius in radii), 0.6 * step)
+        inner = (last - i * step for i in range(int(last / step + 1e-6), -1, -1))
+        radii = self.radii or tuple(radius if radius > 1e-6 * step else 0.0 for radius in inner)
+        return Rings(self.group, radii, 0.6 * step)
 
 
 @lru_cache(maxsize=4)
@@ -128,8 +135,8 @@ def _functions(kernels: VoxelKernels, harmonic: int) -> HarmonicFunctions:
     raw = construct(harmonic)
     v = _symmetrized(kernels, harmonic, raw)
     norm = (np.abs(v) ** 2).sum(axis=(0, 1))
-    real = norm > 1e-12 * (np.abs(raw) ** 2).sum(axis=(0, 1))  # else the grid's symmetry leaves rounding errors only
-    v, norm = v[:, :, real], norm[real]
+    there = norm > 1e-12 * (np.abs(raw) ** 2).sum(axis=(0, 1))  # else the grid's symmetry leaves rounding errors only
+    v, norm = v[:, :, there], norm[there]
     right, total = forms.energies(harmonic, v)
     purity = right / total
     keep = 1 - purity <= kernels.tolerance

@@ -19,7 +19,7 @@ class Resample(nn.Module):
     """
 
     def __init__(
-        self, field_type: FieldType, *, scale: float | None = None, size: int | Sequence[int] | None = None
+        self, field_type: FieldType, *, scale: int | float | None = None, size: int | Sequence[int] | None = None
     ) -> None:
         super().__init__()
         if scale is not None and size is not None:

@@ -43,13 +43,14 @@ def single_kernels() -> str:
     rows = []
     for group in (SO2, SO3):
         for degree in DEGREES:
-            best = {family: _best(group, family, degree) for family in FAMILIES}
+            best = {family: best_kernel_error(group, family, degree) for family in FAMILIES}
             ratio = best["sampled"] / best["purest"]
             rows.append([_grid_name(group), degree, *(f"{best[family]:.1e}" for family in FAMILIES), f"{ratio:.1f}"])
     return markdown(["grid", "degree", *(f"{family}" for family in FAMILIES), "sampled / purest"], rows)
 
 
-def _best(group: Group, family: Family, degree: int) -> float:
+def best_kernel_error(group: Group, family: Family, degree: int) -> float:
+    """Error of the best ring of a family, or of the first purest kernel."""
     found = single_kernel_errors(_kernels(group, family, tolerance=1.0), degree, usual_rotations(group))
     # The first of the purest is judged, not the luckiest.
     return found[0].error if family == "purest" else min(kernel.error for kernel in found)
@@ -144,9 +145,10 @@ _PAGE = """<!-- Written by `make docs` (`steerformer reproduce kernels`): change
 # Kernels that know the grid
 
 A steerable kernel is a radial profile times a harmonic. On voxels one has only samples of it, and samples alias: on a
-5x5 grid a ring of frequency 3 also answers to frequency -1, and since smooth images have far more of that, most of its
-response turns the wrong way. The *purity* of a voxel kernel is the share of its response that turns rightly, over
-signals of a stated power spectrum; [theory.md](theory.md) derives it. Three families are built on it:
+5x5 grid a ring of frequency 3 also answers to frequency -1, and the smoother an image is, the more of that it has: on
+blobs of sigma 2 most of the response turns the wrong way. The *purity* of a voxel kernel is the share of its response
+that turns rightly, over signals of a stated power spectrum (here white noise smoothed by 1 voxel);
+[theory.md](theory.md) derives it. There are three families:
 
 - **sampled**: Gaussian rings times a harmonic, taken at voxel centres;
 - **fitted**: voxel kernels that respond most nearly as the continuous rings do;
@@ -192,6 +194,8 @@ degree carries (17 degrees in the plane, no nonlinearity; tolerance 0.1 for samp
 ## Voxels that are not cubes
 
 Voxels of 1 x 1 x 3, kernels of 5x5x5 voxels, blobs of sigma 4.5 turned in physical space, best kernel of each degree.
+An error near 1 means that a kernel is of no use: sampled rings of degree 1 and 2 are none on such voxels, whether or
+not they know the spacing, and the default tolerance drops them.
 
 {anisotropy}
 """
