@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from numbers import Integral
 
 import torch
@@ -44,6 +43,10 @@ class FieldType:
     group: Group
     multiplicities: tuple[int, ...]
     real: bool
+    channels: int = field(compare=False)
+    """Length of the channel axis."""
+    runs: tuple[tuple[int, int], ...] = field(compare=False)
+    """(orders, copies) of neighbouring degrees with as many orders, joined: one step serves them all."""
 
     def __init__(self, group: Group, multiplicities: Sequence[int] | str, *, real: bool = False) -> None:
         if not isinstance(group, Group):
@@ -56,6 +59,8 @@ class FieldType:
         object.__setattr__(self, "real", bool(real))
         if self.real and len(self.multiplicities) > 1:
             raise ValueError(f"real fields are scalars (degree 0), got multiplicities {self.multiplicities}.")
+        object.__setattr__(self, "runs", self._joined())
+        object.__setattr__(self, "channels", self.parts * sum(orders * copies for orders, copies in self.runs))
 
     @classmethod
     def image(cls, group: Group, channels: int) -> "FieldType":
@@ -77,11 +82,6 @@ class FieldType:
         """2 for complex fields (real and imaginary part), 1 for real scalars."""
         return 1 if self.real else 2
 
-    @cached_property
-    def channels(self) -> int:
-        """Length of the channel axis."""
-        return self.parts * sum(self._sizes)
-
     def multiplicity(self, degree: int) -> int:
         """Copies of ``degree``; a degree beyond the last has none."""
         self.group.require_degree(degree)
@@ -90,8 +90,8 @@ class FieldType:
     def split(self, x: Float[Tensor, "batch channels *space"]) -> list[Float[Tensor, "batch part order copy *space"]]:
         """Views of the channel axis, one for each of :attr:`degrees`: ``(batch, part, order, copy, *space)``."""
         self.require_channels(x)
-        pieces = x.unflatten(1, (self.parts, -1)).split(self._sizes, dim=2)
-        shapes = ((self.group.irrep_dim(degree), self.multiplicities[degree]) for degree in self.degrees)
+        shapes = [(self.group.irrep_dim(degree), self.multiplicities[degree]) for degree in self.degrees]
+        pieces = x.unflatten(1, (self.parts, -1)).split([orders * copies for orders, copies in shapes], dim=2)
         return [piece.unflatten(2, shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     def pack(self, pieces: Iterable[Float[Tensor, "batch part _ _ *space"]]) -> Float[Tensor, "batch channels *space"]:
@@ -104,17 +104,6 @@ class FieldType:
     def copies(self) -> int:
         """Irreps in all, copies of all degrees counted."""
         return sum(self.multiplicities)
-
-    @cached_property
-    def runs(self) -> tuple[tuple[int, int], ...]:
-        """(orders, copies) of neighbouring degrees with as many orders, joined: one step serves them all."""
-        merged: list[tuple[int, int]] = []
-        for degree in self.degrees:
-            orders, copies = self.group.irrep_dim(degree), self.multiplicities[degree]
-            if merged and merged[-1][0] == orders:
-                copies += merged.pop()[1]
-            merged.append((orders, copies))
-        return tuple(merged)
 
     def matrix(self, R: Float[Tensor, "dim dim"]) -> Float[Tensor, "channels channels"]:
         r"""The real matrix $\rho(R)$ that acts on the channels of one position."""
@@ -176,9 +165,14 @@ class FieldType:
     def __repr__(self) -> str:
         return f"FieldType({self.group}, '{self}')"
 
-    @cached_property
-    def _sizes(self) -> list[int]:
-        return [self.group.irrep_dim(degree) * self.multiplicities[degree] for degree in self.degrees]
+    def _joined(self) -> tuple[tuple[int, int], ...]:
+        merged: list[tuple[int, int]] = []
+        for degree in self.degrees:
+            orders, copies = self.group.irrep_dim(degree), self.multiplicities[degree]
+            if merged and merged[-1][0] == orders:
+                copies += merged.pop()[1]
+            merged.append((orders, copies))
+        return tuple(merged)
 
     def _turn_channels(self, x: Tensor, R: Tensor) -> Tensor:
         if self.real:

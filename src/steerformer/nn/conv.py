@@ -159,7 +159,8 @@ class Conv(nn.Module):
 
     def _assemble(self) -> list[tuple[Tensor, ...]]:
         """Real kernels of each band: three for complex arithmetic, one where either side is real."""
-        whole = self.basis.assemble(self.weight)
+        with torch.autocast(self.weight.device.type, enabled=False):  # low precision is for products with data
+            whole = self.basis.assemble(self.weight)
         return [self._real_kernels(whole[:, band.out, band.inp]) for band in self._bands]
 
     def _real_kernels(self, kernel: Tensor) -> tuple[Tensor, ...]:
@@ -191,17 +192,17 @@ class Conv(nn.Module):
 
 
 class _KernelCache:
-    """Kernels, and the state of the weights they were made from."""
+    """Kernels, and the weights they were made from.
+
+    Weights are compared by value, which takes next to nothing beside a convolution: some optimisers and ``.data``
+    change them without a trace in their version.
+    """
 
     def __init__(self, weight: Tensor, kernels: list[tuple[Tensor, ...]]) -> None:
-        self.weight, self.version, self.kernels = weight, _version(weight), kernels
+        self.weight, self.kernels = weight.detach().clone(), kernels
 
     def belongs_to(self, weight: Tensor) -> bool:
-        return self.weight is weight and self.version is not None and self.version == _version(weight)
-
-
-def _version(weight: Tensor) -> int | None:
-    return None if weight.is_inference() else weight._version
+        return self.weight.device == weight.device and torch.equal(self.weight, weight)
 
 
 def centred_margin(size: int, window: int, stride: int, padding: int | None) -> int:
@@ -212,10 +213,10 @@ def centred_margin(size: int, window: int, stride: int, padding: int | None) -> 
     outputs = -(-size // stride) if padding is None else (size + 2 * padding - window) // stride + 1
     if outputs < 1:
         raise ValueError(f"a window of {window} voxels does not fit into an axis of {size} with padding {padding}.")
-    for count in (outputs, outputs + 1, outputs - 1):
-        both_sides = stride * (count - 1) + window - size
-        if both_sides % 2 == 0 and count >= 1 and (stride > 1 or count == outputs):
-            return both_sides // 2
+    for count in (outputs, outputs + 1, outputs - 1) if stride > 1 else (outputs,):
+        margin, half = divmod(stride * (count - 1) + window - size, 2)
+        if not half and count >= 1 and margin < window:  # else the first window would lie outside
+            return margin
     raise ValueError(
         f"a window of {window} voxels with stride {stride} cannot lie centred on an axis of {size}: "
         f"half a voxel of padding would be needed. Take a kernel with {'odd' if size % 2 else 'even'} width, or "
