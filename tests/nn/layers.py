@@ -126,6 +126,30 @@ def randomised(layer: nn.Module) -> nn.Module:
     return layer
 
 
+def small_net(group: Group) -> nn.Sequential:
+    """All kinds of layers, in a row that takes grids of 8 voxels."""
+    field_type, other = features(group), gapped(group)
+    return nn.Sequential(
+        sf.nn.Conv(image(group), field_type, kernel_size=3),
+        sf.nn.BatchNorm(field_type),
+        sf.nn.NormReLU(field_type, bias=-0.1),
+        sf.nn.AvgPool(field_type, kernel_size=2),
+        sf.nn.Conv(field_type, other, kernel_size=3),
+        sf.nn.Gated(other),
+        sf.nn.LayerNorm(other),
+        sf.nn.FourierReLU(other),
+        sf.nn.Resample(other, scale=2.0),
+        sf.nn.AvgPool(other, kernel_size=2, antialiased=True),
+        sf.nn.TensorProduct(other, field_type),
+        sf.nn.FieldDropout(field_type),
+        sf.nn.Linear(field_type, other),
+        sf.nn.Conv(other, field_type, kernel_size=4, padding=0),
+        sf.nn.Invariants(field_type),
+        nn.Flatten(),
+        nn.Linear(field_type.copies, 3),
+    )
+
+
 def in_space(group: Group, size: int | tuple[int, ...]) -> tuple[int, ...]:
     """One number for each axis of space."""
     return (size,) * group.dim if isinstance(size, int) else size[: group.dim]
@@ -143,25 +167,27 @@ def complex_pieces(field_type: FieldType, x: torch.Tensor) -> dict[int, NDArray]
     return pieces
 
 
-def worst_error(layer: nn.Module, size: int | tuple[int, ...], *, dtype: torch.dtype = torch.float64) -> float:
-    """Largest difference of ``layer(R x)`` and ``R layer(x)``, relative to the largest output, over the grid's turns."""
+def worst_error(
+    layer: nn.Module, size: int | tuple[int, ...], *, dtype: torch.dtype = torch.float64, floor: float = 0.0
+) -> float:
+    """Largest difference of ``layer(R x)`` and ``R layer(x)`` over the grid's turns, relative to the largest output.
+
+    An output of zeros counts as an error (NaN), unless ``floor`` says how large outputs are at least taken to be.
+    """
     group = layer.in_type.group
     x, layer = layer.in_type.randn(2, in_space(group, size), dtype=dtype), layer.to(dtype)
     with torch.no_grad():
         y = layer(x)
-        errors = [
-            (layer(turned(layer.in_type, x, i)) - turned(layer.out_type, y, i)).abs().max()
-            for i in range(len(group.grid_rotations()))
-        ]
-    return (torch.stack(errors).max() / y.abs().max()).item()
-
-
-def turned(field_type: FieldType, x: torch.Tensor, i: int) -> torch.Tensor:
-    """``field_type.rotate`` by the grid's rotation number ``i``, with matrices that are made once."""
-    channels = torch.einsum("ij,bj...->bi...", _matrix(field_type, i).to(x), x)
-    return permute_axes(channels, field_type.group.grid_rotations()[i])
+        pairs = zip(_turns(layer.in_type), _turns(layer.out_type), strict=True)
+        errors = [(layer(_turned(x, *before)) - _turned(y, *after)).abs().max() for before, after in pairs]
+    return (torch.stack(errors).max() / y.abs().max().clamp_min(floor)).item()
 
 
 @cache
-def _matrix(field_type: FieldType, i: int) -> torch.Tensor:
-    return field_type.matrix(field_type.group.grid_rotations()[i])
+def _turns(field_type: FieldType) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The grid's rotations and their matrices on channels, made once: ``rotate`` would make them each time."""
+    return [(field_type.matrix(R), R) for R in field_type.group.grid_rotations()]
+
+
+def _turned(x: torch.Tensor, matrix: torch.Tensor, R: torch.Tensor) -> torch.Tensor:
+    return permute_axes(torch.einsum("ij,bj...->bi...", matrix.to(x), x), R)

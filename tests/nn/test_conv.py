@@ -14,6 +14,7 @@ import steerformer as sf
 from nn.layers import features, gapped, image, in_space, many
 from steerformer import SO2, FieldType
 from steerformer.kernels import KernelBasis, VoxelKernels
+from steerformer.nn.conv import centred_margin
 from steerformer.testing import blobs, equivariance_error
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -108,6 +109,15 @@ def test_so_it_is_where_most_degrees_share_no_kernel(group, into, out):
     """The arithmetic that is left out was all zeros."""
     conv = sf.nn.Conv(into(group), out(group), kernel_size=3)
     assert_is_the_definition(conv, 3, in_space(group, 3))
+
+
+def test_windows_never_lie_wholly_outside_the_grid_unless_asked_to():
+    """Where centring asks for another number of outputs, it must not add some that see nothing."""
+    for size, window, stride in itertools.product(range(1, 9), range(1, 6), range(1, 6)):
+        try:
+            assert centred_margin(size, window, stride, None) < window, (size, window, stride)
+        except ValueError as problem:
+            assert "cannot lie centred" in str(problem)
 
 
 def test_axes_may_differ_in_everything(group):

@@ -14,7 +14,12 @@ from torch.testing import assert_close
 import steerformer as sf
 from nn.layers import features, gapped, image, many
 
-KINDS = {"features": (features, gapped), "far-degrees": (many, many), "image-in": (image, features), "image-out": (features, image)}
+KINDS = {
+    "features": (features, gapped),
+    "far-degrees": (many, many),
+    "image-in": (image, features),
+    "image-out": (features, image),
+}
 
 
 @pytest.fixture(params=KINDS)

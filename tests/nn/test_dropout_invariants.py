@@ -92,8 +92,9 @@ def test_invariants_of_a_lone_voxel_do_not_change_at_any_angle(group):
         assert_close(layer(turned), layer(x), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [1e-4, 1e-8, 1e-12, 1e-18])
-def test_invariants_in_float32_are_right_to_seven_digits_however_short(group, scale):
+@pytest.mark.parametrize("scale", [1e30, 1e15, 1e-4, 1e-7])
+def test_invariants_are_right_in_float32_far_from_one(group, scale):
+    """Squares of these would leave its range, or come near."""
     layer, x = sf.nn.Invariants(gapped(group)), gapped(group).randn(20)
     found = layer((scale * x).float()).double() / scale
     assert_close(found, layer(x), rtol=1e-5, atol=0)

@@ -1,5 +1,7 @@
 """ReLU in the space of directions, against sums over directions written out."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -83,7 +85,7 @@ def test_at_any_rotation_the_error_shrinks_with_oversampling(group):
         return torch.stack(errors).mean().item()
 
     errors = [error(oversampling) for oversampling in (2, 4, 8, 16)]
-    assert all(finer < 0.6 * coarser for coarser, finer in zip(errors, errors[1:], strict=False))
+    assert all(finer < 0.6 * coarser for coarser, finer in itertools.pairwise(errors))
     assert errors[1] < 0.1
     assert errors[-1] < 0.01
 

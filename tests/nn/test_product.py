@@ -44,7 +44,7 @@ def product_by_definition(layer, x):
 @pytest.mark.parametrize("size", [(), 2], ids=["without-space", "with-space"])
 def test_it_is_the_sum_over_all_couplings(group, into, out, size):
     if not all(couplings(group, degree, into(group).degrees) for degree in out(group).degrees):
-        with pytest.raises(ValueError, match="no two degrees of .* couple to degree"):
+        with pytest.raises(ValueError, match=r"no two degrees of .* couple to degree"):
             sf.nn.TensorProduct(into(group), out(group))
         return
     layer = sf.nn.TensorProduct(into(group), out(group))

@@ -151,6 +151,8 @@ class Conv(nn.Module):
         wants_gradient = torch.is_grad_enabled() and self.weight.requires_grad
         if self.training or wants_gradient or torch.compiler.is_compiling():
             return self._assemble()
+        if torch._C._functorch.is_functorch_wrapped_tensor(self.weight):  # torch.func's stand-in, for this call only
+            return self._assemble()
         if self._cache is None or not self._cache.belongs_to(self.weight):
             # not an inference tensor, so that a later call may differentiate with respect to the input
             with torch.inference_mode(False), torch.no_grad():
@@ -214,11 +216,14 @@ def centred_margin(size: int, window: int, stride: int, padding: int | None) -> 
     if outputs < 1:
         raise ValueError(f"a window of {window} voxels does not fit into an axis of {size} with padding {padding}.")
     for count in (outputs, outputs + 1, outputs - 1) if stride > 1 else (outputs,):
-        margin, half = divmod(stride * (count - 1) + window - size, 2)
-        if not half and count >= 1 and margin < window:  # else the first window would lie outside
-            return margin
+        both_sides = stride * (count - 1) + window - size
+        outside = padding is None and both_sides >= 2 * window  # whole windows of zeros, which nobody asked for
+        if both_sides % 2 == 0 and count >= 1 and not outside:
+            return both_sides // 2
+    advice = (
+        f"{'odd' if size % 2 else 'even'} width, or {'an even' if size % 2 else 'an odd'} grid, or stride 1 and AvgPool"
+    )
     raise ValueError(
-        f"a window of {window} voxels with stride {stride} cannot lie centred on an axis of {size}: "
-        f"half a voxel of padding would be needed. Take a kernel with {'odd' if size % 2 else 'even'} width, or "
-        f"{'an even' if size % 2 else 'an odd'} grid, or stride 1 and AvgPool."
+        f"a window of {window} voxels with stride {stride} cannot lie centred on an axis of {size}: half a voxel of "
+        f"padding would be needed. Take a kernel with {advice if stride > 1 else 'odd width, or padding=0'}."
     )

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType
-from steerformer.nn.ops import length, rms_of_copies, spread
+from steerformer.nn.ops import SCALE, length, rms_of_copies, spread
 
 
 class LayerNorm(nn.Module):
@@ -80,11 +80,11 @@ class BatchNorm(nn.Module):
         axes = [0, *range(2, x.ndim)]
         scalars = x.unflatten(1, (self.in_type.parts, -1))[:, :, : self._scalars]
         mean = scalars.mean(dim=[0, *range(3, scalars.ndim)])
-        norms = torch.linalg.vector_norm(x, dim=axes).unflatten(0, (self.in_type.parts, -1))
+        norms = torch.linalg.vector_norm(x * SCALE, dim=axes).unflatten(0, (self.in_type.parts, -1))
         about_mean = scalars - mean.view(1, *mean.shape, *(1 for _ in x.shape[2:]))
-        scalar_norms = torch.linalg.vector_norm(about_mean, dim=[0, *range(3, scalars.ndim)])
+        scalar_norms = torch.linalg.vector_norm(about_mean * SCALE, dim=[0, *range(3, scalars.ndim)])
         norms = torch.cat([scalar_norms, norms[:, self._scalars :]], dim=1)
-        rms = rms_of_copies(self.in_type, norms.flatten() / (x.numel() // x.shape[1]) ** 0.5)
+        rms = rms_of_copies(self.in_type, norms.flatten() / (x.numel() // x.shape[1]) ** 0.5) / SCALE
         with torch.no_grad():
             self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
             self.running_rms.lerp_(rms.to(self.running_rms), self.momentum)

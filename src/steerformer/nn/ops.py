@@ -13,17 +13,17 @@ from steerformer.fields import FieldType
 _CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
 _AVERAGES = {2: F.avg_pool2d, 3: F.avg_pool3d}
 _INTERPOLATIONS = {2: "bilinear", 3: "trilinear"}
-_SCALE = 2.0**-40
+SCALE = 2.0**-42  # brings squares of 1e30, and of 1e-6, into the range of float32; a power of two, so exactly
 _SHORTEST = 1e-6  # below this length a direction means nothing; bounds the gradient
 
 
 def require_space(field_type: FieldType, x: Tensor, layer: str) -> None:
     """Raise ``ValueError`` unless ``x`` is a field of this type with all axes of space."""
     dim = field_type.group.dim
-    if x.ndim != 2 + dim or x.shape[1] != field_type.channels:
+    if x.ndim != 2 + dim or x.shape[1] != field_type.channels or 0 in x.shape[2:]:
         raise ValueError(
             f"{layer} takes {field_type!r}, a tensor (batch, {field_type.channels}, {dim} axes of space), "
-            f"got shape {tuple(x.shape)}."
+            f"got shape {tuple(x.shape)}{'; a grid has at least one voxel' if 0 in x.shape[2:] else ''}."
         )
 
 
@@ -60,9 +60,9 @@ def interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
     return F.interpolate(x, size=tuple(size), mode=_INTERPOLATIONS[x.ndim - 2], align_corners=False)
 
 
-def per_axis(value: int | Sequence[int], dim: int, name: str, *, least: int = 1) -> tuple[int, ...]:
+def per_axis(value: object, dim: int, name: str, *, least: int = 1) -> tuple[int, ...]:
     """One integer per axis of space."""
-    values = (value,) * dim if isinstance(value, int) else tuple(value)
+    values: tuple[Any, ...] = tuple(value) if isinstance(value, Sequence) else (value,) * dim
     if len(values) != dim or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in values):
         raise ValueError(f"{name} is an integer >= {least}, or one for each of {dim} axes, got {value!r}.")
     return values
@@ -94,7 +94,7 @@ def scale_copies(
 class _Length(torch.autograd.Function):
     """Torch's own norm takes up to 20 times as long along an axis that is not the last, and fills more memory.
 
-    Squares are scaled by a power of two, exactly, so that neither 1e30 nor 1e-18 leaves the range of float32.
+    Squares are scaled, so that neither 1e30 nor 1e-6 leaves the range of float32.
     """
 
     @staticmethod
@@ -102,7 +102,7 @@ class _Length(torch.autograd.Function):
         if x.shape[1] == 2:
             lengths = torch.hypot(x[:, 0], x[:, 1])
         else:
-            lengths = _scaled_sum_of_squares(x, _SCALE).sqrt_().div_(_SCALE)
+            lengths = _scaled_sum_of_squares(x, SCALE).sqrt_().div_(SCALE)
         if least:
             lengths.clamp_min_(least)
         ctx.save_for_backward(x, lengths)

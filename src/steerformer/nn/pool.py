@@ -46,7 +46,8 @@ class AvgPool(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *coarse"]:
         require_space(self.in_type, x, "AvgPool")
-        for i, (n, size) in enumerate(zip(x.shape[2:], self.kernel_size, strict=True)):
+        windows = self.stride if self.antialiased else self.kernel_size
+        for i, (n, size) in enumerate(zip(x.shape[2:], windows, strict=True)):
             if n < size:
                 raise ValueError(f"a window of {size} voxels does not fit into axis {i} of space, which has {n}.")
         if self.antialiased:

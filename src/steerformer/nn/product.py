@@ -31,6 +31,8 @@ class TensorProduct(ExactConstants):
             raise ValueError(f"TensorProduct takes and gives complex fields, got {in_type!r} to {out_type!r}.")
         if in_type.group is not out_type.group:
             raise ValueError(f"TensorProduct stays within one group, got {in_type!r} in and {out_type!r} out.")
+        if copies is not None and (not isinstance(copies, int) or copies < 1):
+            raise ValueError(f"the number of copies of each degree is an integer >= 1, got {copies!r}.")
         self.in_type, self.out_type = in_type, out_type
         group, count = in_type.group, copies or max(in_type.multiplicities)
         factors = FieldType(group, [count * bool(n) for n in in_type.multiplicities])

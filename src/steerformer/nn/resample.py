@@ -1,12 +1,13 @@
 """Finer or coarser grids over the same extent, by linear interpolation."""
 
 from collections.abc import Sequence
+from math import inf
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType
-from steerformer.nn.ops import interpolate, require_space
+from steerformer.nn.ops import interpolate, per_axis, require_space
 
 
 class Resample(nn.Module):
@@ -24,8 +25,8 @@ class Resample(nn.Module):
         super().__init__()
         if scale is not None and size is not None:
             raise ValueError(f"Resample takes a scale or a size, got both ({scale}, {size}).")
-        if scale is not None and not scale > 0:
-            raise ValueError(f"the scale of Resample is above 0, got {scale}.")
+        if scale is not None and not 0 < scale < inf:
+            raise ValueError(f"the scale of Resample is above 0 and finite, got {scale}.")
         self.in_type = self.out_type = field_type
         self.scale, self.size = scale, size
 
@@ -38,10 +39,7 @@ class Resample(nn.Module):
             if self.scale is None:
                 raise ValueError("Resample was given neither scale nor size; pass a size in the call.")
             wanted = [max(round(n * self.scale), 1) for n in x.shape[2:]]
-        sizes = [wanted] * self.in_type.group.dim if isinstance(wanted, int) else list(wanted)
-        if len(sizes) != self.in_type.group.dim or min(sizes) < 1:
-            raise ValueError(f"Resample needs a size >= 1 for each of {self.in_type.group.dim} axes, got {wanted}.")
-        return interpolate(x, sizes)
+        return interpolate(x, per_axis(wanted, self.in_type.group.dim, "the size of Resample"))
 
     def extra_repr(self) -> str:
         return f"scale={self.scale}, size={self.size}"
