@@ -31,7 +31,7 @@ class NormReLU(nn.Module):
         self.in_type.require_channels(x)
         norms = copy_norms(self.in_type, x, least=_SHORTEST)
         # ReLU(n + b) / n = ReLU(1 + b / n)
-        gates = torch.addcdiv(norms.new_ones(()), _per_copy(self.bias, norms), norms).relu_()
+        gates = (_per_copy(self.bias, norms) / norms).add_(1).relu_()
         return scale_copies(self.in_type, x, gates)
 
 

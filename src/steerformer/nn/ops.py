@@ -99,12 +99,10 @@ class _Length(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, least: float) -> Tensor:
-        if x.shape[1] == 2:
-            lengths = torch.hypot(x[:, 0], x[:, 1])
+        if x.shape[1] == 2 and not least:
+            lengths = torch.hypot(x[:, 0], x[:, 1])  # slower, but right for lengths below 1e-6 as well
         else:
-            lengths = _scaled_sum_of_squares(x, SCALE).sqrt_().div_(SCALE)
-        if least:
-            lengths.clamp_min_(least)
+            lengths = _scaled_sum_of_squares(x, SCALE).sqrt_().div_(SCALE).clamp_min_(least)
         ctx.save_for_backward(x, lengths)
         return lengths
 
@@ -119,7 +117,7 @@ def _scaled_sum_of_squares(x: Tensor, scale: float) -> Tensor:
     count = x.shape[1]
     slices = max(n for n in range(1, 17) if count % n == 0)
     first, *others = x.unflatten(1, (slices, count // slices)).unbind(dim=1)
-    squares = torch.square(first * scale)
+    squares = torch.addcmul(first.new_zeros(()), first, first, value=scale**2)
     for piece in others:
         squares.addcmul_(piece, piece, value=scale**2)
     return squares.sum(dim=1) if count > slices else squares.squeeze(1)
