@@ -44,7 +44,7 @@ Purity is not all: a kernel must also see. One small network (three convolutions
 {train} digits of MNIST, each turned by a random angle, for {epochs} epochs (AdamW, one-cycle schedule), and tested on
 {test} turned digits. *Error* is the relative change of its logits when smooth scenes turn by 17 and 45 degrees, nothing
 interpolated. Accuracy is the mean over runs with its standard deviation; the digits are the same in all, the weights
-and the order are not. Seconds are of training on one thread of a shared machine.
+and the order are not. Seconds are of training on one thread, and rough.
 
 {table}
 
