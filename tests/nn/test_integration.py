@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import steerformer as sf
-from nn.layers import LAYERS, SIZES, features, gapped, image, in_space, randomised, small_net, worst_error
+from nn.layers import LAYERS, POINTWISE, SIZES, features, gapped, image, in_space, randomised, small_net, worst_error
 from steerformer.testing import equivariance_error
 
 CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
@@ -138,6 +138,15 @@ def test_autocast_trains_every_layer(group, make):
         assert x.grad.isfinite().all()
         assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
         return
+
+
+@pytest.mark.parametrize("make", POINTWISE)
+def test_float16_does_what_float32_does(group, make):
+    layer = randomised(make(group)).eval()
+    x = layer.in_type.randn(2, in_space(group, 5))
+    with torch.no_grad():
+        wide, narrow = layer(x), copy.deepcopy(layer).half()(x.half())
+    assert_close(narrow.float(), wide, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("make", LAYERS)

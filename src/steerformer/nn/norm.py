@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType
-from steerformer.nn.ops import SCALE, length, rms_of_copies, spread
+from steerformer.nn.ops import SCALE, in_wide_range, length, rms_of_copies, spread
 
 
 class LayerNorm(nn.Module):
@@ -77,7 +77,7 @@ class BatchNorm(nn.Module):
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean of the scalars and root-mean-square of all copies, which the running statistics take note of."""
-        axes = [0, *range(2, x.ndim)]
+        x, axes = in_wide_range(x), [0, *range(2, x.ndim)]
         scalars = x.unflatten(1, (self.in_type.parts, -1))[:, :, : self._scalars]
         mean = scalars.mean(dim=[0, *range(3, scalars.ndim)])
         norms = torch.linalg.vector_norm(x * SCALE, dim=axes).unflatten(0, (self.in_type.parts, -1))

@@ -69,10 +69,10 @@ def per_axis(value: object, dim: int, name: str, *, least: int = 1) -> tuple[int
 
 
 def copy_norms(
-    field_type: FieldType, x: Float[Tensor, "batch channels *space"], *, least: float = 0.0
+    field_type: FieldType, x: Float[Tensor, "batch channels *space"]
 ) -> Float[Tensor, "batch copies *space"]:
-    """Length of every irrep copy, orders and both parts taken together, and at least ``least``."""
-    norms = [length(piece.flatten(1, 2), least=least) for piece in _split_runs(field_type, x)]
+    """Length of every irrep copy, orders and both parts taken together."""
+    norms = [length(piece.flatten(1, 2)) for piece in split_runs(field_type, x)]
     return norms[0] if len(norms) == 1 else torch.cat(norms, dim=1)
 
 
@@ -85,10 +85,23 @@ def scale_copies(
     field_type: FieldType, x: Float[Tensor, "batch channels *space"], factors: Float[Tensor, "batch copies *#space"]
 ) -> Float[Tensor, "batch channels *space"]:
     """Multiply every irrep copy by a real number of its own: the one way to scale that commutes with rotations."""
-    pieces = _split_runs(field_type, x)
+    pieces = split_runs(field_type, x)
     shares = factors.split([copies for _, copies in field_type.runs], dim=1)
     scaled = [piece * share[:, None, None] for piece, share in zip(pieces, shares, strict=True)]
     return field_type.pack(scaled) if len(scaled) > 1 else scaled[0].flatten(1, 3)
+
+
+def inverse_scaled_length(x: Float[Tensor, "batch components *rest"], *, least: float) -> Float[Tensor, "batch *rest"]:
+    """``1 / (SCALE |x|)``, lengths along axis 1 and those below ``least`` taken as that long."""
+    return _scaled_sum_of_squares(x, SCALE).clamp_min_((least * SCALE) ** 2).rsqrt_()
+
+
+def multiply_into(out: Tensor, x: Tensor, factor: Tensor) -> None:
+    """``out = x * factor``; torch.compile refuses to write into a part of a tensor this way, and needs no help."""
+    if torch.compiler.is_compiling():
+        out.copy_(x * factor)
+    else:
+        torch.mul(x, factor, out=out)
 
 
 class _Length(torch.autograd.Function):
@@ -114,6 +127,7 @@ class _Length(torch.autograd.Function):
 
 def _scaled_sum_of_squares(x: Tensor, scale: float) -> Tensor:
     """Sum of squares of ``scale * x`` along axis 1: slices are added up in place, a handful at a time."""
+    x = in_wide_range(x)
     count = x.shape[1]
     slices = max(n for n in range(1, 17) if count % n == 0)
     first, *others = x.unflatten(1, (slices, count // slices)).unbind(dim=1)
@@ -121,6 +135,11 @@ def _scaled_sum_of_squares(x: Tensor, scale: float) -> Tensor:
     for piece in others:
         squares.addcmul_(piece, piece, value=scale**2)
     return squares.sum(dim=1) if count > slices else squares.squeeze(1)
+
+
+def in_wide_range(x: Tensor) -> Tensor:
+    """Float32 for float16, whose range ends at 6e-8 and 65,504; all others have room for ``SCALE``."""
+    return x.float() if x.dtype == torch.float16 else x
 
 
 def spread(field_type: FieldType, values: Float[Tensor, "copies"]) -> Float[Tensor, "channels"]:
@@ -134,7 +153,7 @@ def spread(field_type: FieldType, values: Float[Tensor, "copies"]) -> Float[Tens
 
 def rms_of_copies(field_type: FieldType, rms: Float[Tensor, "channels"]) -> Float[Tensor, "copies"]:
     """Root-mean-squares of channels, taken together for each copy."""
-    pieces = _split_runs(field_type, rms[None])
+    pieces = split_runs(field_type, rms[None])
     return torch.cat(
         [
             copy_norm / (piece.shape[1] * piece.shape[2]) ** 0.5
@@ -144,7 +163,7 @@ def rms_of_copies(field_type: FieldType, rms: Float[Tensor, "channels"]) -> Floa
     )
 
 
-def _split_runs(field_type: FieldType, x: Tensor) -> list[Tensor]:
+def split_runs(field_type: FieldType, x: Tensor) -> list[Tensor]:
     """Views ``(batch, part, order, copy, *space)``, one per run of degrees with as many orders."""
     runs = field_type.runs
     pieces = x.unflatten(1, (field_type.parts, -1)).split([orders * copies for orders, copies in runs], dim=2)
