@@ -1,6 +1,7 @@
 """Steerable layers: small modules with an ``in_type`` and an ``out_type``, for images and volumes alike."""
 
 from steerformer.nn.activation import Gated, NormReLU
+from steerformer.nn.attention import Attention
 from steerformer.nn.conv import Conv
 from steerformer.nn.dropout import FieldDropout
 from steerformer.nn.fourier import FourierReLU
@@ -8,20 +9,27 @@ from steerformer.nn.invariants import Invariants
 from steerformer.nn.linear import Linear
 from steerformer.nn.norm import BatchNorm, LayerNorm
 from steerformer.nn.pool import AvgPool
+from steerformer.nn.position import PositionalEncoding
 from steerformer.nn.product import TensorProduct
 from steerformer.nn.resample import Resample
+from steerformer.nn.transformer import MLP, Encoder, TransformerBlock
 
 __all__ = [
+    "Attention",
     "AvgPool",
     "BatchNorm",
     "Conv",
+    "Encoder",
     "FieldDropout",
     "FourierReLU",
     "Gated",
     "Invariants",
     "LayerNorm",
     "Linear",
+    "MLP",
     "NormReLU",
+    "PositionalEncoding",
     "Resample",
     "TensorProduct",
+    "TransformerBlock",
 ]

@@ -1,0 +1,150 @@
+"""The attention core: queries, keys and values in, values out; memory grows as the number of voxels.
+
+All is real linear algebra. A key is ``k_j + W B_ij``: content plus position, where the rows ``B_ij`` depend on the
+offset ``x_i - x_j`` only and have neither channel nor head, so that no encoding is ever formed for a pair and channel.
+"""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from steerformer.nn.blockwise import attend_blocks, strongest_in_blocks
+
+Implementation = Literal["auto", "dense", "blockwise"]
+_MOST_DENSE = 128  # tokens; up to here one step on all pairs is faster than blocks
+_MOST_MAP = 4096  # tokens; the map of all pairs has the square of it for every head
+
+
+def attend(
+    q: Float[Tensor, "batch head component token"],
+    k: Float[Tensor, "batch head component token"],
+    v: Float[Tensor, "batch head component token"],
+    key_map: Float[Tensor, "head component row"],
+    value_map: Float[Tensor, "head component row"],
+    table: Float[Tensor, "*offsets row"],
+    *,
+    mask: Bool[Tensor, "batch token"] | None = None,
+    implementation: Implementation = "auto",
+) -> Float[Tensor, "batch head component token"]:
+    r"""Steerable attention (paper, eqs. q to f_out) on given queries, keys and values.
+
+    $$s_{ij} = q_i^\dagger (k_j + W_k B_{ij}), \quad a_{ij} = \mathrm{softmax}_j |s_{ij}|, \quad
+      o_i = \sum_j a_{ij} (v_j + W_v B_{ij})$$
+
+    Components are real parts, then imaginary parts. Scores are not scaled: scale the queries.
+
+    Args:
+        q, k, v: one column of components for each token; tokens are the voxels of a grid, the last axis fastest.
+        key_map, value_map: $W_k$, $W_v$, as :meth:`PositionalEncoding.matrix` gives them, shared out to heads.
+        table: $B$ of all offsets, as :meth:`PositionalEncoding.table` gives it; no rows, no positions.
+        mask: keys that count. A query that no key counts for gets zeros.
+        implementation: ``"dense"`` forms all pairs and is plain torch, so that it has derivatives of every order;
+            ``"blockwise"`` goes over blocks of queries, takes scores again in backward, and has first derivatives
+            only; ``"auto"`` takes the faster one.
+    """
+    _require_grid(q, table)
+    dtype = q.dtype
+    if dtype in (torch.float16, torch.bfloat16):
+        q, k, v, key_map, value_map, table = (x.float() for x in (q, k, v, key_map, value_map, table))
+    with torch.autocast(q.device.type, enabled=False):
+        if _choose(implementation, q.shape[-1]) == "dense":
+            weights, basis = _dense_weights(q, k, key_map, table, mask)
+            content = torch.einsum("bhij,bhej->bhei", weights, v)
+            position = torch.einsum("bhij,ijr->bhri", weights, basis)
+            return (content + value_map @ position).to(dtype)
+        q = q.flip(-1)  # so that offsets and tokens run the same way: see blockwise
+        content, position = attend_blocks(q, k, v, _position_rows(q, key_map), table, mask)
+        return (content.mT + value_map @ position.movedim(0, -1)).flip(-1).to(dtype)
+
+
+def attention_map(
+    q: Float[Tensor, "batch head component token"],
+    k: Float[Tensor, "batch head component token"],
+    key_map: Float[Tensor, "head component row"],
+    table: Float[Tensor, "*offsets row"],
+    *,
+    mask: Bool[Tensor, "batch token"] | None = None,
+) -> Float[Tensor, "batch head token token"]:
+    """The weights ``a_ij`` of all pairs, for pictures of small grids."""
+    _require_grid(q, table)
+    if q.shape[-1] > _MOST_MAP:
+        raise ValueError(
+            f"a map of all pairs of {q.shape[-1]} tokens is too large (at most {_MOST_MAP}); "
+            f"return_weights='max' gives the largest weight of each query on any grid."
+        )
+    return _dense_weights(q, k, key_map, table, mask)[0]
+
+
+def strongest_weights(
+    q: Float[Tensor, "batch head component token"],
+    k: Float[Tensor, "batch head component token"],
+    key_map: Float[Tensor, "head component row"],
+    table: Float[Tensor, "*offsets row"],
+    *,
+    mask: Bool[Tensor, "batch token"] | None = None,
+) -> Float[Tensor, "batch head token"]:
+    """``max_j a_ij`` (paper, figure 5), without the map; no gradients."""
+    _require_grid(q, table)
+    q = q.flip(-1)
+    return strongest_in_blocks(q, k, _position_rows(q, key_map), table, mask).flip(-1)
+
+
+def _choose(implementation: str, tokens: int) -> str:
+    if implementation not in ("auto", "dense", "blockwise"):
+        raise ValueError(f"implementation is 'auto', 'dense' or 'blockwise', got {implementation!r}.")
+    if implementation != "auto":
+        return implementation
+    return "dense" if tokens <= _MOST_DENSE else "blockwise"
+
+
+def _require_grid(q: Tensor, table: Tensor) -> None:
+    space = tuple((length + 1) // 2 for length in table.shape[:-1])
+    if math.prod(space) != q.shape[-1]:
+        raise ValueError(f"the table is of a grid of {space} voxels, got {q.shape[-1]} tokens.")
+
+
+def _position_rows(q: Tensor, key_map: Tensor) -> Tensor:
+    """What each query sees of the rows of the table, for the real and the imaginary part of its scores."""
+    return torch.cat([key_map, _times_minus_i(key_map)], dim=-1).mT @ q
+
+
+def _times_minus_i(x: Tensor) -> Tensor:
+    re, im = x.chunk(2, dim=-2)
+    return torch.cat([im, -re], dim=-2)
+
+
+def _dense_weights(
+    q: Tensor, k: Tensor, key_map: Tensor, table: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Attention weights ``(batch, head, i, j)`` and the rows of all pairs ``(i, j, row)``."""
+    basis = _all_pairs(table)
+    rows = _position_rows(q, key_map).unflatten(2, (2, -1))
+    pair = torch.stack([q.mT @ k, q.mT @ _times_minus_i(k)], dim=2)
+    pair = pair + torch.einsum("bhpri,ijr->bhpij", rows, basis)
+    scores = _modulus(pair)
+    if mask is None:
+        return scores.softmax(dim=-1), basis
+    hidden = ~mask[:, None, None]
+    # filled twice: where nothing counts, softmax gives no numbers
+    return scores.masked_fill(hidden, -math.inf).softmax(dim=-1).masked_fill(hidden, 0), basis
+
+
+def _modulus(pair: Float[Tensor, "batch head 2 i j"]) -> Float[Tensor, "batch head i j"]:
+    """Absolute value with a derivative of 0 at 0, where torch's has none."""
+    squares = pair.square().sum(dim=2)
+    return torch.where(squares > 0, torch.where(squares > 0, squares, 1).sqrt(), 0)
+
+
+def _all_pairs(table: Float[Tensor, "*offsets row"]) -> Float[Tensor, "i j row"]:
+    """The table's entry for every query and key: ``n - 1 - t`` is the offset of entry ``t``."""
+    space = [(length + 1) // 2 for length in table.shape[:-1]]
+    index = torch.zeros(1, 1, dtype=torch.long, device=table.device)
+    for n in space:
+        axis = torch.arange(n, device=table.device)
+        step = n - 1 - axis[:, None] + axis  # along this axis, for i and j
+        grown = index[:, None, :, None] * (2 * n - 1) + step[None, :, None, :]
+        index = grown.flatten(2).flatten(0, 1)
+    return table.flatten(0, -2)[index]

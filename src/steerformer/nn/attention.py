@@ -1,0 +1,187 @@
+"""Steerable self-attention: every voxel asks all others, and answers turn with the picture."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from steerformer.fields import FieldType
+from steerformer.nn.attend import Implementation, attend, attention_map, strongest_weights
+from steerformer.nn.linear import Linear
+from steerformer.nn.ops import require_space
+from steerformer.nn.position import PositionalEncoding, Radial, inverse_square
+
+Scale = Literal["paper", "total"]
+
+
+class Attention(nn.Module):
+    r"""Multi-head self-attention over all voxels of a grid (paper, section 4.1).
+
+    $$q_i = f(x_i) W_Q, \quad k_{ij} = f(x_j) W_K + P(x_i - x_j), \quad v_{ij} = f(x_j) W_V + P'(x_i - x_j)$$
+    $$s_{ij} = \sum_\rho q_{i\rho}^\dagger k_{ij\rho} / \sqrt{d_\rho}, \quad
+      a_{ij} = \mathrm{softmax}_j |s_{ij}|, \quad f'(x_i) = \sum_j a_{ij} v_{ij}\, W_O$$
+
+    Heads share out the copies of every degree. $P$ and $P'$ are :class:`PositionalEncoding`\ s of their own. Any grid
+    will do at run time: parameters do not depend on it, and memory grows as its number of voxels.
+
+    Weights start so that features of unit variance have scores of unit variance, which leaves attention spread over
+    nearly all voxels, and come out with unit variance at most.
+
+    Args:
+        field_type: type of input and output, complex.
+        num_heads: must divide the copies of every degree.
+        scale: ``"paper"`` divides the part of degree $\rho$ by $\sqrt{d_\rho}$, its copies in a head; ``"total"`` all
+            parts by the square root of all components of a head, orders counted.
+        positional: whether there are encodings at all; without them voxels are a bag without order.
+        radial: profile of the encodings; see :class:`PositionalEncoding`.
+        spacing: physical size of a voxel along each axis.
+        implementation: ``"dense"``, ``"blockwise"`` or ``"auto"``; see :func:`~steerformer.nn.attend.attend`.
+    """
+
+    def __init__(
+        self,
+        field_type: FieldType,
+        *,
+        num_heads: int,
+        scale: Scale = "paper",
+        positional: bool = True,
+        radial: Radial = inverse_square,
+        spacing: Sequence[float] | None = None,
+        implementation: Implementation = "auto",
+    ) -> None:
+        super().__init__()
+        _require_heads(field_type, num_heads)
+        if scale not in ("paper", "total"):
+            raise ValueError(f"scale is 'paper' or 'total', got {scale!r}.")
+        if implementation not in ("auto", "dense", "blockwise"):
+            raise ValueError(f"implementation is 'auto', 'dense' or 'blockwise', got {implementation!r}.")
+        self.in_type = self.out_type = field_type
+        self.num_heads, self.scale, self.implementation = num_heads, scale, implementation
+        self.query, self.key, self.value = (Linear(field_type, field_type) for _ in range(3))
+        self.out = Linear(field_type, field_type)
+        encodings = [PositionalEncoding(field_type, radial=radial, spacing=spacing) for _ in range(2 * positional)]
+        self.key_position, self.value_position = encodings or (None, None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights, with the variances given above."""
+        for linear in (self.query, self.key, self.value, self.out):
+            linear.reset_parameters()
+        sizes = [self.in_type.group.irrep_dim(d) * self.in_type.multiplicity(d) for d in self.in_type.degrees]
+        # a product of complex numbers of variance 2 has variance 4
+        variance = 4 * sum(size * factor**2 for size, factor in zip(sizes, self._factors(), strict=True))
+        gain = (variance / self.num_heads) ** -0.25
+        with torch.no_grad():
+            for weight in (*self.query.weights, *self.key.weights):
+                weight.mul_(gain)
+            if self.key_position is not None and self.value_position is not None:
+                self.key_position.weight.normal_(std=gain)
+                self.value_position.weight.normal_()
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch channels *space"],
+        mask: Bool[Tensor, "batch *space"] | None = None,
+        *,
+        return_weights: bool | Literal["max"] = False,
+    ) -> Float[Tensor, "batch channels *space"] | tuple[Tensor, Tensor]:
+        """Attend.
+
+        Args:
+            x: the field.
+            mask: voxels that are there; the others are not listened to, though they get an output like all.
+            return_weights: ``True`` gives a map as well, ``(batch, head, voxel, voxel)``, on small grids;
+                ``"max"`` the largest weight of each voxel, ``(batch, head, *space)``, on any grid.
+        """
+        require_space(self.in_type, x, "Attention")
+        space = x.shape[2:]
+        if mask is not None:
+            mask = _checked_mask(mask, x).flatten(1)
+        tokens = x.flatten(2)
+        q, k, v = (self._split_heads(layer(tokens)) for layer in (self.query, self.key, self.value))
+        q = q * self._component_factors(q)
+        key_map, value_map, table = self._positions(x)
+        mixed = attend(q, k, v, key_map, value_map, table, mask=mask, implementation=self.implementation)
+        out = self.out(self._merge_heads(mixed)).unflatten(2, space)
+        if return_weights is False:
+            return out
+        q, k, key_map = q.detach(), k.detach(), key_map.detach()
+        if return_weights == "max":
+            return out, strongest_weights(q, k, key_map, table, mask=mask).unflatten(2, space)
+        if return_weights is not True:
+            raise ValueError(f"return_weights is True, False or 'max', got {return_weights!r}.")
+        return out, attention_map(q, k, key_map, table, mask=mask)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_type}, num_heads={self.num_heads}, scale={self.scale}, implementation={self.implementation}"
+
+    def _factors(self) -> list[float]:
+        """What the scores of each degree are multiplied by."""
+        copies = [self.in_type.multiplicity(degree) / self.num_heads for degree in self.in_type.degrees]
+        if self.scale == "paper":
+            return [1 / math.sqrt(count) for count in copies]
+        orders = [self.in_type.group.irrep_dim(degree) for degree in self.in_type.degrees]
+        total = sum(order * count for order, count in zip(orders, copies, strict=True))
+        return [1 / math.sqrt(total)] * len(copies)
+
+    def _component_factors(self, q: Tensor) -> Tensor:
+        factors: list[float] = []
+        for degree, factor in zip(self.in_type.degrees, self._factors(), strict=True):
+            size = self.in_type.group.irrep_dim(degree) * self.in_type.multiplicity(degree)
+            factors += [factor] * (size // self.num_heads)
+        return torch.tensor(factors * 2, dtype=q.dtype, device=q.device)[:, None]
+
+    def _positions(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Maps of both encodings, shared out to heads, and the table of offsets; without encodings none has rows."""
+        if self.key_position is None or self.value_position is None:
+            components = self.in_type.channels // self.num_heads
+            nothing = x.new_zeros(self.num_heads, components, 0)
+            return nothing, nothing, x.new_zeros(*(2 * n - 1 for n in x.shape[2:]), 0)
+        maps = [self._split_heads(position.matrix()[None])[0] for position in (self.key_position, self.value_position)]
+        return maps[0], maps[1], self.key_position.table(tuple(x.shape[2:]))
+
+    def _split_heads(self, x: Float[Tensor, "batch channels column"]) -> Float[Tensor, "batch head component column"]:
+        """Components of a head: part, degree, order, copy; as in the channels of a field with its share of copies."""
+        pieces = (piece.unflatten(3, (self.num_heads, -1)) for piece in self.in_type.split(x))
+        by_head = [piece.movedim(3, 1).flatten(3, 4) for piece in pieces]
+        return torch.cat(by_head, dim=3).flatten(2, 3)
+
+    def _merge_heads(self, x: Float[Tensor, "batch head component column"]) -> Float[Tensor, "batch channels column"]:
+        """Inverse of :meth:`_split_heads`."""
+        shapes = [
+            (self.in_type.group.irrep_dim(degree), self.in_type.multiplicity(degree) // self.num_heads)
+            for degree in self.in_type.degrees
+        ]
+        pieces = x.unflatten(2, (2, -1)).split([orders * copies for orders, copies in shapes], dim=3)
+        return self.in_type.pack(
+            piece.unflatten(3, shape).movedim(1, 3).flatten(3, 4) for piece, shape in zip(pieces, shapes, strict=True)
+        )
+
+
+def _require_heads(field_type: FieldType, num_heads: int) -> None:
+    if field_type.real:
+        raise ValueError(
+            f"Attention takes complex fields, got {field_type!r}; lift an image with Conv, or scalars with Linear."
+        )
+    if isinstance(num_heads, bool) or not isinstance(num_heads, int) or num_heads < 1:
+        raise ValueError(f"num_heads is an integer >= 1, got {num_heads!r}.")
+    possible = math.gcd(*field_type.multiplicities)
+    if possible % num_heads:
+        fitting = [n for n in range(1, possible + 1) if possible % n == 0]
+        raise ValueError(
+            f"num_heads must divide the copies of every degree of {field_type}, got {num_heads}; "
+            f"possible: {', '.join(map(str, fitting))}."
+        )
+
+
+def _checked_mask(mask: Tensor, x: Tensor) -> Tensor:
+    expected = (x.shape[0], *x.shape[2:])
+    if mask.dtype != torch.bool or mask.shape != expected:
+        raise ValueError(
+            f"a mask is boolean, True for voxels that count, of shape (batch, *space) = {tuple(expected)}, "
+            f"got {mask.dtype} of shape {tuple(mask.shape)}."
+        )
+    return mask

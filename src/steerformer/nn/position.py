@@ -1,0 +1,151 @@
+"""Where things are, relative to each other: encodings that turn with the picture."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from steerformer.fields import FieldType
+from steerformer.groups import Group
+
+Radial = Callable[[Tensor], Tensor]
+
+
+def inverse_square(r: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """The paper's profile, $r^{-2}$, and 0 at 0: neighbours count most."""
+    return torch.where(r > 0, r, math.inf) ** -2
+
+
+class PositionalEncoding(nn.Module):
+    r"""A field of relative positions, $P_\rho(x) = w_\rho\, \phi(r)\, Y_\rho(x/r)$ (paper, section 4.2).
+
+    $$P_\rho(R x) = \rho(R)\, P_\rho(x),$$
+
+    which is all that attention needs to stay equivariant. One learned complex $w$ for each degree and copy, so that
+    heads, which share out the copies, have their own. Parameters do not depend on the grid. Weights start as complex
+    normal numbers with unit variance in each part.
+
+    Args:
+        field_type: complex type of the encoding.
+        radial: $\phi$, a function of distances, fixed. What it says of distance 0 counts for degree 0 only: no other
+            degree has a value there that turns as it should.
+        spacing: physical size of a voxel along each axis; distances are then in that unit.
+    """
+
+    def __init__(
+        self, field_type: FieldType, *, radial: Radial = inverse_square, spacing: Sequence[float] | None = None
+    ) -> None:
+        super().__init__()
+        if field_type.real:
+            raise ValueError(f"positions are encoded in complex fields, got {field_type!r}, which has no directions.")
+        self.out_type, self.radial = field_type, radial
+        self.spacing = _checked_spacing(spacing, field_type.group.dim)
+        self.weight = nn.Parameter(torch.randn(2, field_type.copies))
+        self.table((1,) * field_type.group.dim)  # a radial profile that cannot work fails here
+        _component_index(field_type)
+
+    def forward(self, points: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch channels"]:
+        """The encoding of offsets, in the units of ``spacing``: channels as in a field of type ``out_type``."""
+        return self.basis(points).to(self.weight) @ self.matrix().mT
+
+    def basis(self, points: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch rows"]:
+        r"""$\phi(r)\, Y_\rho(x/r)$ of all degrees: real parts, and, where harmonics are complex, imaginary parts.
+
+        Override it to encode positions otherwise; rows mean what :meth:`matrix` takes them for.
+        """
+        return steerable_basis(self.out_type.group, self.out_type.degrees, self.radial, points)
+
+    def matrix(self) -> Float[Tensor, "channels rows"]:
+        """The weights as the matrix that takes the rows of :meth:`basis` to channels."""
+        copies, components, is_complex = _component_index(self.out_type)
+        components = components.to(self.weight)
+        re, im = (part[copies, None] * components for part in self.weight)
+        if not is_complex:
+            return torch.cat([re, im])
+        return torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def table(self, space: tuple[int, ...]) -> Float[Tensor, "*offsets rows"]:
+        """:meth:`basis` of all offsets on a grid of this size: entry ``t`` of an axis is offset ``n - 1 - t``.
+
+        Made once for all layers and calls with the same grid, and no part of the state dict.
+        """
+        like = self.weight
+        if torch.compiler.is_compiling() or type(self).basis is not PositionalEncoding.basis:
+            return self.basis(_offsets(space, self.spacing)).to(like)
+        group, degrees = self.out_type.group, self.out_type.degrees
+        return _shared_table(group, degrees, self.radial, space, self.spacing, like.dtype, like.device)
+
+    def extra_repr(self) -> str:
+        name = getattr(self.radial, "__name__", repr(self.radial))
+        return f"{self.out_type}, radial={name}" + (f", spacing={self.spacing}" if self.spacing else "")
+
+
+def steerable_basis(
+    group: Group, degrees: Sequence[int], radial: Radial, points: Float[Tensor, "*batch dim"]
+) -> Float[Tensor, "*batch rows"]:
+    """Radial profile times harmonics of every degree, as real rows; see :meth:`PositionalEncoding.basis`."""
+    r = torch.linalg.vector_norm(points, dim=-1)
+    there = r[..., None] > 0
+    anywhere = torch.eye(group.dim, dtype=points.dtype, device=points.device)[0]
+    directions = torch.where(there, points / torch.where(there, r[..., None], 1), anywhere)
+    strength = radial(r)[..., None]
+    harmonics = torch.cat(
+        [
+            torch.where(there, strength, strength * (degree == 0)) * group.harmonics(degree, directions)
+            for degree in degrees
+        ],
+        dim=-1,
+    )
+    return torch.cat([harmonics.real, harmonics.imag], dim=-1) if harmonics.is_complex() else harmonics
+
+
+@lru_cache(maxsize=32)
+def _shared_table(
+    group: Group,
+    degrees: tuple[int, ...],
+    radial: Radial,
+    space: tuple[int, ...],
+    spacing: tuple[float, ...] | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    with torch.device("cpu"), torch.inference_mode(False), torch.no_grad():
+        table = steerable_basis(group, degrees, radial, _offsets(space, spacing))
+    if not table.isfinite().all():
+        raise ValueError(f"the radial profile {radial!r} is not finite at all distances of a grid of {space} voxels.")
+    return table.to(device=device, dtype=dtype)
+
+
+def _offsets(space: Sequence[int], spacing: Sequence[float] | None) -> Float[Tensor, "*offsets dim"]:
+    steps = [1.0] * len(space) if spacing is None else spacing
+    axes = [(n - 1 - torch.arange(2 * n - 1, dtype=torch.float64)) * step for n, step in zip(space, steps, strict=True)]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+
+@lru_cache(maxsize=64)
+def _component_index(field_type: FieldType) -> tuple[Tensor, Tensor, bool]:
+    """For each channel of one part: its copy, and its harmonic as a row of zeros and a one; are harmonics complex?"""
+    copies, harmonics = [], []
+    first_copy = first_order = 0
+    for degree in field_type.degrees:
+        orders, count = field_type.group.irrep_dim(degree), field_type.multiplicity(degree)
+        copies += [first_copy + copy for _ in range(orders) for copy in range(count)]
+        harmonics += [first_order + order for order in range(orders) for _ in range(count)]
+        first_copy, first_order = first_copy + count, first_order + orders
+    with torch.device("cpu"), torch.inference_mode(False):
+        example = field_type.group.harmonics(0, torch.eye(field_type.group.dim, dtype=torch.float64)[0])
+        chosen = torch.eye(first_order, dtype=torch.float64)[harmonics]
+        return torch.tensor(copies), chosen, example.is_complex()
+
+
+def _checked_spacing(spacing: Sequence[float] | None, dim: int) -> tuple[float, ...] | None:
+    if spacing is None:
+        return None
+    steps = tuple(float(step) for step in spacing)
+    if len(steps) != dim or not all(0 < step < math.inf for step in steps):
+        raise ValueError(f"spacing is one positive number for each of {dim} axes, got {spacing!r}.")
+    return steps
