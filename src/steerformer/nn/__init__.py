@@ -15,6 +15,7 @@ from steerformer.nn.resample import Resample
 from steerformer.nn.transformer import MLP, Encoder, TransformerBlock
 
 __all__ = [
+    "MLP",
     "Attention",
     "AvgPool",
     "BatchNorm",
@@ -26,7 +27,6 @@ __all__ = [
     "Invariants",
     "LayerNorm",
     "Linear",
-    "MLP",
     "NormReLU",
     "PositionalEncoding",
     "Resample",

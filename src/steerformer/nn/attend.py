@@ -116,9 +116,7 @@ def _times_minus_i(x: Tensor) -> Tensor:
     return torch.cat([im, -re], dim=-2)
 
 
-def _dense_weights(
-    q: Tensor, k: Tensor, key_map: Tensor, table: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _dense_weights(q: Tensor, k: Tensor, key_map: Tensor, table: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Attention weights ``(batch, head, i, j)`` and the rows of all pairs ``(i, j, row)``."""
     basis = _all_pairs(table)
     rows = _position_rows(q, key_map).unflatten(2, (2, -1))

@@ -12,7 +12,7 @@ from steerformer.fields import FieldType
 from steerformer.nn.attend import Implementation, attend, attention_map, strongest_weights
 from steerformer.nn.linear import Linear
 from steerformer.nn.ops import require_space
-from steerformer.nn.position import PositionalEncoding, Radial, inverse_square
+from steerformer.nn.position import PositionalEncoding, Radial
 
 Scale = Literal["paper", "total"]
 
@@ -36,7 +36,7 @@ class Attention(nn.Module):
         scale: ``"paper"`` divides the part of degree $\rho$ by $\sqrt{d_\rho}$, its copies in a head; ``"total"`` all
             parts by the square root of all components of a head, orders counted.
         positional: whether there are encodings at all; without them voxels are a bag without order.
-        radial: profile of the encodings; see :class:`PositionalEncoding`.
+        radial: profile of the encodings, ``"soft"``, ``"paper"`` or a function; see :class:`PositionalEncoding`.
         spacing: physical size of a voxel along each axis.
         implementation: ``"dense"``, ``"blockwise"`` or ``"auto"``; see :func:`~steerformer.nn.attend.attend`.
     """
@@ -48,7 +48,7 @@ class Attention(nn.Module):
         num_heads: int,
         scale: Scale = "paper",
         positional: bool = True,
-        radial: Radial = inverse_square,
+        radial: Radial = "soft",
         spacing: Sequence[float] | None = None,
         implementation: Implementation = "auto",
     ) -> None:
@@ -62,8 +62,11 @@ class Attention(nn.Module):
         self.num_heads, self.scale, self.implementation = num_heads, scale, implementation
         self.query, self.key, self.value = (Linear(field_type, field_type) for _ in range(3))
         self.out = Linear(field_type, field_type)
-        encodings = [PositionalEncoding(field_type, radial=radial, spacing=spacing) for _ in range(2 * positional)]
-        self.key_position, self.value_position = encodings or (None, None)
+        self.key_position: PositionalEncoding | None = None
+        self.value_position: PositionalEncoding | None = None  # its own weights, and the table of the other
+        if positional:
+            self.key_position = PositionalEncoding(field_type, radial=radial, spacing=spacing)
+            self.value_position = PositionalEncoding(field_type, radial=radial, spacing=spacing)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

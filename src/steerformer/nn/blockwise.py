@@ -175,9 +175,7 @@ def _gather_both(both: Tensor) -> Tensor:
 
 
 @attend_blocks.register_fake
-def _shapes(
-    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _shapes(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     batch, heads, components, tokens = q.shape
     return q.new_empty(batch, heads, tokens, components), q.new_empty(tokens, batch, heads, table.shape[-1])
 

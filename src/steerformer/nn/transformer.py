@@ -95,9 +95,7 @@ class Encoder(nn.Module):
             raise ValueError(f"depth is an integer >= 1, got {depth!r}.")
         self.in_type = self.out_type = field_type
         options = {"gain": 1 / math.sqrt(2 * max(depth, _STEADY_DEPTH)), **options}
-        self.blocks = nn.ModuleList(
-            TransformerBlock(field_type, num_heads=num_heads, **options) for _ in range(depth)
-        )
+        self.blocks = nn.ModuleList(TransformerBlock(field_type, num_heads=num_heads, **options) for _ in range(depth))
 
     def forward(
         self, x: Float[Tensor, "batch channels *space"], mask: Bool[Tensor, "batch *space"] | None = None

@@ -35,10 +35,13 @@ class Choice:
 
 CHOICES = [
     Choice("sampled", 0.1),
+    Choice("fitted", 1e-3),
     Choice("fitted", 1e-2),
+    Choice("fitted", 1e-1),
     Choice("purest", 1e-2),
     Choice("fitted", 1e-2, "response"),
     Choice("purest", 1e-3),
+    Choice("sampled", 0.1, kernel_size=7),
     Choice("fitted", 1e-2, kernel_size=7),
     Choice("purest", 1e-2, kernel_size=7),
 ]
@@ -114,7 +117,7 @@ def run_all(data: Path, results: Path, *, seeds: int = 3, progress: Callable[[st
             row = {"choice": name, "seed": seed, **train_once(choice, digits, seed)}
             with results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-            progress(f"seed {seed}, {choice.profiles} {choice.tolerance:g}: {row['accuracy']:.2%}")
+            progress(f"seed {seed}, {choice.profiles} {choice.tolerance:g} {choice.kernel_size}: {row['accuracy']:.2%}")
 
 
 def read_results(results: Path) -> list[dict[str, Any]]:
