@@ -112,7 +112,7 @@ def _blocks(q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | No
     keys = k.flatten(0, 1)
     rows = rows.reshape(together, 2, depth, tokens).permute(3, 1, 0, 2).reshape(tokens, 2 * together, depth)
     hidden = None if mask is None else ~mask.repeat_interleave(heads, dim=0)
-    size = min(tokens, max(_LEAST_QUERIES, _BLOCK // (2 * together * tokens)))
+    size = min(tokens, max(_LEAST_QUERIES, _BLOCK // max(1, 2 * together * tokens)))
     windows = _windows(table)
     space = windows.shape[: (windows.ndim - 1) // 2]
     basis_room = q.new_empty(size, tokens, depth)

@@ -1,0 +1,96 @@
+"""Attention by two loops over voxels, in complex numbers, as the paper writes it; nothing of the library is called.
+
+Only its documented data are read: the order of channels and the shapes of weights.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from oracles import harmonics
+from torch import Tensor
+
+from steerformer import FieldType
+
+
+def attention(
+    field_type: FieldType,
+    parameters: Mapping[str, Tensor],
+    x: Tensor,
+    *,
+    num_heads: int,
+    scale: str,
+    phi: Callable[[float, int], float],
+    spacing: tuple[float, ...],
+    mask: Tensor | None,
+) -> Tensor:
+    """The field that comes out, packed; gradients flow to ``x`` and ``parameters``."""
+    space, degrees = x.shape[2:], field_type.degrees
+    voxels = list(itertools.product(*(range(n) for n in space)))
+    f = _unpack(field_type, x.flatten(2))
+    linear = {name: [_complex(parameters[f"{name}.weights.{n}"]) for n in range(len(degrees))] for name in _LINEAR}
+    q, k, v = (
+        [torch.einsum("oi,bmin->bmon", w, piece) for w, piece in zip(linear[name], f, strict=True)]
+        for name in ("query", "key", "value")
+    )
+    counts = [field_type.multiplicities[degree] for degree in degrees]
+    w_key, w_value = (_complex(parameters[f"{name}_position.weight"]).split(counts) for name in ("key", "value"))
+    mixed = [torch.zeros_like(piece) for piece in v]
+    for b, head in itertools.product(range(len(x)), range(num_heads)):
+        copies = [slice(head * count // num_heads, (head + 1) * count // num_heads) for count in counts]
+        for i, at in enumerate(voxels):
+            scores, values = [], []
+            for j, to in enumerate(voxels):
+                if mask is not None and not mask[(b, *to)]:
+                    continue
+                P = _directions(field_type, [(a - t) * s for a, t, s in zip(at, to, spacing, strict=True)], phi)
+                score = torch.zeros((), dtype=torch.complex128)
+                value = []
+                for n, c in enumerate(copies):
+                    width = c.stop - c.start
+                    if scale == "total":
+                        width = sum(len(Y) * (c.stop - c.start) for Y, c in zip(P, copies, strict=True))
+                    key = k[n][b, :, c, j] + P[n][:, None] * w_key[n][c]
+                    score = score + (q[n][b, :, c, i].conj() * key).sum() / math.sqrt(width)
+                    value.append(v[n][b, :, c, j] + P[n][:, None] * w_value[n][c])
+                scores.append(score.abs())
+                values.append(value)
+            if not scores:
+                continue
+            weights = torch.stack(scores).softmax(dim=0)
+            for n, c in enumerate(copies):
+                mixed[n][b, :, c, i] = sum(a * value[n] for a, value in zip(weights, values, strict=True))
+    out = [torch.einsum("oi,bmin->bmon", w, piece) for w, piece in zip(linear["out"], mixed, strict=True)]
+    flat = torch.cat([piece.flatten(1, 2) for piece in out], dim=1)
+    return torch.cat([flat.real, flat.imag], dim=1).unflatten(2, space)
+
+
+_LINEAR = ("query", "key", "value", "out")
+
+
+def _complex(pair: Tensor) -> Tensor:
+    return torch.complex(pair[0], pair[1])
+
+
+def _unpack(field_type: FieldType, x: Tensor) -> list[Tensor]:
+    """By degree, ``(batch, order, copy, voxel)``."""
+    flat = torch.complex(*x.chunk(2, dim=1))
+    pieces, start = [], 0
+    for degree in field_type.degrees:
+        orders, copies = field_type.group.irrep_dim(degree), field_type.multiplicities[degree]
+        pieces.append(flat[:, start : start + orders * copies].unflatten(1, (orders, copies)))
+        start += orders * copies
+    return pieces
+
+
+def _directions(field_type: FieldType, offset: list[float], phi: Callable[[float, int], float]) -> list[Tensor]:
+    """``phi(r) Y(x / r)`` of every degree, nothing at distance 0."""
+    r = math.hypot(*offset)
+    found = []
+    for degree in field_type.degrees:
+        direction = np.array(offset) / r if r else np.eye(len(offset))[0]
+        Y = harmonics(field_type.group, degree, direction) * (phi(r, degree) if r else 0)
+        found.append(torch.from_numpy(np.asarray(Y, dtype=complex)))
+    return found

@@ -1,0 +1,302 @@
+"""Attention beside the paper's equations, in both implementations; masks, gradients, maps and words for mistakes."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from nn import attention_oracle
+from torch.autograd import gradcheck, gradgradcheck
+from torch.testing import assert_close
+
+import steerformer as sf
+from steerformer import SO2, FieldType
+from steerformer.nn import blockwise
+from steerformer.nn.attend import attend
+
+IMPLEMENTATIONS = ["dense", "blockwise"]
+PHI = {
+    "paper": lambda r, degree: r**-2,
+    "soft": lambda r, degree: r**-2 * (1 - math.exp(-((r / 0.6 / degree) ** 4)) if degree else 1),
+}
+CASES = {
+    "plain": {},
+    "masked": {"masked": True},
+    "total": {"scale": "total"},
+    "paper-profile": {"radial": "paper"},
+    "anisotropic": {"spacing": (1.0, 0.7, 2.5)},
+}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of a few queries that end within rows of the grid."""
+    monkeypatch.setattr(blockwise, "_BLOCK", 1)
+    monkeypatch.setattr(blockwise, "_LEAST_QUERIES", 5)
+
+
+def fields(group, copies=(4, 2, 2)):
+    return FieldType(group, copies)
+
+
+def grid(group):
+    return (3, 4) if group is SO2 else (2, 3, 2)
+
+
+def some_mask(batch, space):
+    mask = torch.rand(batch, *space) > 0.4
+    mask[0] = True
+    return mask
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_the_papers_double_sum(group, case, implementation, float64, small_blocks):
+    options = dict(CASES[case])
+    masked = options.pop("masked", False)
+    if "spacing" in options:
+        options["spacing"] = options["spacing"][: group.dim]
+    layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation, **options)
+    x = layer.in_type.randn(2, grid(group)).requires_grad_()
+    mask = some_mask(2, grid(group)) if masked else None
+    clones = {name: value.detach().clone().requires_grad_() for name, value in layer.named_parameters()}
+    y = x.detach().clone().requires_grad_()
+    expected = attention_oracle.attention(
+        layer.in_type,
+        clones,
+        y,
+        num_heads=2,
+        scale=options.get("scale", "paper"),
+        phi=PHI[options.get("radial", "soft")],
+        spacing=options.get("spacing", (1.0,) * group.dim),
+        mask=mask,
+    )
+    found = layer(x, mask)
+    assert_close(found, expected, rtol=0, atol=1e-10)
+    towards = torch.randn_like(found)
+    (found * towards).sum().backward()
+    (expected * towards).sum().backward()
+    assert_close(x.grad, y.grad, rtol=0, atol=1e-10)
+    for name, parameter in layer.named_parameters():
+        assert_close(parameter.grad, clones[name].grad, rtol=0, atol=1e-10)
+    single = copy.deepcopy(layer).float()(x.detach().float(), mask)
+    assert_close(single.double(), expected.detach(), rtol=0, atol=2e-5)
+
+
+def test_both_implementations_agree_on_larger_grids(group):
+    """Float32, several blocks of the usual size, and gradients of everything."""
+    space = (24, 17) if group is SO2 else (7, 6, 9)
+    layer = sf.nn.Attention(fields(group), num_heads=2)
+    found = {}
+    for implementation in IMPLEMENTATIONS:
+        twin = copy.deepcopy(layer)
+        twin.implementation = implementation
+        x = layer.in_type.randn(2, space, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        y = twin(x)
+        y.square().sum().backward()
+        found[implementation] = [y.detach(), x.grad, *(parameter.grad for parameter in twin.parameters())]
+    for dense, blocks in zip(*found.values(), strict=True):
+        assert (dense - blocks).norm() <= 2e-5 * dense.norm()
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_are_those_of_finite_differences(group, implementation, masked, float64, small_blocks):
+    inputs, table = core_inputs(group)
+    mask = some_mask(2, (inputs[0].shape[-1],)) if masked else None
+    call = lambda *arguments: attend(*arguments, table, mask=mask, implementation=implementation)  # noqa: E731
+    assert gradcheck(call, inputs, fast_mode=True)
+
+
+def test_the_dense_one_has_second_derivatives(group, float64):
+    inputs, table = core_inputs(group)
+    assert gradgradcheck(lambda *inputs: attend(*inputs, table, implementation="dense"), inputs, fast_mode=True)
+
+
+def test_the_blockwise_one_says_that_it_has_none(group):
+    inputs, table = core_inputs(group)
+    out = attend(*inputs, table, implementation="blockwise")
+    (gradient,) = torch.autograd.grad(out.square().sum(), inputs[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="first derivatives only; .* implementation='dense'"):
+        gradient.sum().backward()
+
+
+def core_inputs(group):
+    layer = sf.nn.Attention(fields(group, (2, 2)), num_heads=2)
+    tokens = math.prod(grid(group))
+    shape = (2, 2, layer.in_type.channels // 2)
+    q, k, v = (torch.randn(*shape, tokens, requires_grad=True) for _ in range(3))
+    rows = layer.key_position.matrix().shape[1]
+    maps = [torch.randn(*shape[1:], rows, requires_grad=True) for _ in range(2)]
+    return (q, k, v, *maps), layer.key_position.table(grid(group))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_zeros_in_zeros_out_and_finite_gradients(group, implementation):
+    """All scores are 0, where the absolute value has no derivative."""
+    layer = sf.nn.Attention(fields(group), num_heads=2, positional=False, implementation=implementation)
+    x = torch.zeros(1, layer.in_type.channels, *grid(group), requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    assert (y == 0).all()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_huge_scores_pick_one_voxel(group, implementation):
+    (q, k, v, *maps), table = core_inputs(group)
+    out = attend(1e4 * q, k, v, *maps, table, implementation=implementation)
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert q.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_hidden_voxels_change_nothing(group, implementation, small_blocks):
+    layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation)
+    x = layer.in_type.randn(2, grid(group))
+    mask = some_mask(2, grid(group))
+    other = torch.where(mask[:, None], x, 100.0)
+    seen, unseen = layer(x, mask), layer(other, mask)
+    assert_close(seen[:, :, mask[1]][1], unseen[:, :, mask[1]][1], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(layer(x), layer(other))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_where_nothing_is_seen_comes_nothing(group, implementation):
+    layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation)
+    x = layer.in_type.randn(2, grid(group)).requires_grad_()
+    mask = torch.ones(2, *grid(group), dtype=torch.bool)
+    mask[1] = False
+    y = layer(x, mask)
+    y.sum().backward()
+    assert (y[1] == 0).all()
+    assert (y[0] != 0).any()
+    assert x.grad.isfinite().all()
+
+
+def test_the_map_and_its_largest_entries(group, small_blocks):
+    layer = sf.nn.Attention(fields(group), num_heads=2)
+    x = layer.in_type.randn(2, grid(group))
+    mask = some_mask(2, grid(group))
+    y, weights = layer(x, mask, return_weights=True)
+    tokens = math.prod(grid(group))
+    assert weights.shape == (2, 2, tokens, tokens)
+    assert_close(weights.sum(dim=-1), torch.ones(2, 2, tokens))
+    assert (weights[:, :, :, ~mask[1].flatten()][1] == 0).all()
+    same, strongest = layer(x, mask, return_weights="max")
+    assert torch.equal(same, y)
+    assert strongest.shape == (2, 2, *grid(group))
+    assert_close(strongest.flatten(2), weights.amax(dim=-1))
+
+
+def test_a_map_of_many_voxels_is_refused_but_its_maxima_are_not():
+    layer = sf.nn.Attention(FieldType(SO2, (1,)), num_heads=1)
+    x = layer.in_type.randn(1, (65, 64))
+    with torch.no_grad(), pytest.raises(ValueError, match="4160 tokens is too large .* return_weights='max'"):
+        layer(x, return_weights=True)
+    with torch.no_grad():
+        assert layer(x, return_weights="max")[1].shape == (1, 1, 65, 64)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_autocast_keeps_scores_precise(group, implementation):
+    layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation)
+    x = layer.in_type.randn(2, grid(group)).requires_grad_()
+    expected = layer(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = layer(x)
+    assert found.dtype == torch.bfloat16
+    assert (found.float() - expected).norm() < 2e-2 * expected.norm()
+    found.float().sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_tables_are_shared_and_no_part_of_the_state(group):
+    first, second = (sf.nn.Attention(fields(group), num_heads=2) for _ in range(2))
+    space = grid(group)
+    assert first.key_position.table(space) is second.value_position.table(space)
+    first(first.in_type.randn(1, space))
+    assert set(first.state_dict()) == {name for name, _ in first.named_parameters()}
+    second.load_state_dict(first.state_dict())
+    x = first.in_type.randn(1, (6,) * group.dim)
+    assert torch.equal(first(x), second(x))
+    assert torch.equal(pickle.loads(pickle.dumps(first))(x), second(x))  # noqa: S301
+
+
+def test_double_has_double_tables(group):
+    """Made in float32 first: the exact table must not be that one, cast."""
+    layer = sf.nn.Attention(fields(group), num_heads=2)
+    x = layer.in_type.randn(1, grid(group), dtype=torch.float64)
+    layer(x.float())
+    layer.double()
+    R = group.grid_rotations()[1]
+    turned = layer(layer.in_type.rotate(x, R))
+    assert_close(turned, layer.in_type.rotate(layer(x), R), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("batch", [0, 1])
+def test_empty_batches_and_single_voxels(group, batch, implementation):
+    layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation)
+    for size in (1, 3):
+        x = layer.in_type.randn(batch, size).requires_grad_()
+        y = layer(x)
+        y.sum().backward()
+        assert y.shape == x.shape
+        assert y.isfinite().all()
+
+
+def test_memory_grows_as_the_number_of_voxels(group):
+    """Four times the voxels take about four times the memory, where all pairs would take sixteen."""
+    peaks = [peak_of_training(group, factor) for factor in (1, 2)]
+    assert peaks[1] < 5 * peaks[0]
+
+
+def peak_of_training(group, factor):
+    layer = sf.nn.Attention(fields(group), num_heads=2, implementation="blockwise")
+    space = (20 * factor, 20 * factor) if group is SO2 else (10 * factor, 10 * factor, 5)
+    x = layer.in_type.randn(1, space).requires_grad_()
+    layer(x).sum().backward()  # threads and tables
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as recorded:
+        layer(x).sum().backward()
+    live = peak = 0
+    for event in recorded.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            peak = max(peak, live)
+    return peak
+
+
+def test_words_for_mistakes(group, unchecked):
+    attention = sf.nn.Attention
+    with pytest.raises(ValueError, match=r"divide the copies of every degree of 4x0\+2x1\+2x2, got 4; possible: 1, 2"):
+        attention(fields(group), num_heads=4)
+    with pytest.raises(ValueError, match="num_heads is an integer >= 1, got 0"):
+        attention(fields(group), num_heads=0)
+    with pytest.raises(ValueError, match="takes complex fields, .*lift an image with Conv"):
+        attention(FieldType.image(group, 2), num_heads=1)
+    with pytest.raises(ValueError, match="scale is 'paper' or 'total', got 'none'"):
+        attention(fields(group), num_heads=2, scale="none")
+    with pytest.raises(ValueError, match="implementation is 'auto', 'dense' or 'blockwise', got 'flash'"):
+        attention(fields(group), num_heads=2, implementation="flash")
+    with pytest.raises(ValueError, match="radial is 'soft', 'paper' or a function .*, got 'gauss'"):
+        attention(fields(group), num_heads=2, radial="gauss")
+    with pytest.raises(ValueError, match="spacing is one positive number for each"):
+        attention(fields(group), num_heads=2, spacing=(1.0,) * 4)
+    with pytest.raises(ValueError, match="not finite at all distances"):
+        attention(fields(group), num_heads=2, radial=lambda r, degree: 1 / r)
+    layer = attention(fields(group), num_heads=2)
+    x = layer.in_type.randn(2, grid(group))
+    with pytest.raises(ValueError, match="return_weights is True, False or 'max', got 'all'"):
+        layer(x, return_weights="all")
+    with pytest.raises(ValueError, match="a mask is boolean, .*got torch.float32"):
+        layer(x, torch.ones(2, *grid(group)))
+    with pytest.raises(ValueError, match=r"of shape \(batch, \*space\)"):
+        layer(x, torch.ones(1, *grid(group), dtype=torch.bool))
+    with pytest.raises(ValueError, match="Attention takes"):
+        layer(x[:, 1:])
+    inputs, table = core_inputs(group)
+    with pytest.raises(ValueError, match="the table is of a grid of"):
+        attend(*(value[..., 1:] for value in inputs[:3]), *inputs[3:], table)
