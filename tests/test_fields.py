@@ -1,6 +1,7 @@
 """Field types as values: reading, printing, equality; channels, split and pack; noise."""
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -48,6 +49,19 @@ def test_types_are_equal_if_and_only_if_group_and_print_agree(first, second):
     same = one.group is other.group and str(one) == str(other)
     assert (one == other) == same
     assert len({one, other}) == (1 if same else 2)
+
+
+def test_a_type_with_one_thing_changed():
+    field_type = dataclasses.replace(FieldType(SO3, (8, 4, 2)), multiplicities=(1, 3))
+    assert field_type == FieldType(SO3, (1, 3))
+    assert field_type.channels == 20
+    assert field_type.runs == FieldType(SO3, (1, 3)).runs
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool, torch.complex64])
+def test_fields_are_floating_point_numbers(dtype, unchecked):
+    with pytest.raises(ValueError, match=f"real floating-point numbers, got {dtype}; "):
+        FieldType(SO2, (1, 1)).split(torch.ones(1, 4, dtype=dtype))
 
 
 @quick

@@ -19,10 +19,11 @@ class ExactConstants(nn.Module):
         self._exact: dict[str, Tensor] = {}
 
     def register_constant(self, name: str, value: Tensor) -> None:
-        """Make ``self.name`` a buffer with this float64 value, in the default dtype."""
+        """Make ``self.name`` a buffer with this float64 value, in the default dtype and on the default device."""
         assert value.dtype == torch.float64, f"constant {name} is {value.dtype}"
         self._exact[name] = value
-        self.register_buffer(name, value.to(torch.get_default_dtype()), persistent=False)
+        buffer = value.to(torch.get_default_device(), torch.get_default_dtype())
+        self.register_buffer(name, buffer, persistent=False)
 
     def constant(self, name: str) -> Tensor:
         """A registered constant, in the module's dtype."""

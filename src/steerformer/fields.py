@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from math import nan
 from numbers import Integral
+from typing import SupportsFloat, cast
 
 import torch
 import torch.nn.functional as F
@@ -43,9 +45,9 @@ class FieldType:
     group: Group
     multiplicities: tuple[int, ...]
     real: bool
-    channels: int = field(compare=False)
+    channels: int = field(init=False, compare=False)
     """Length of the channel axis."""
-    runs: tuple[tuple[int, int], ...] = field(compare=False)
+    runs: tuple[tuple[int, int], ...] = field(init=False, compare=False)
     """(orders, copies) of neighbouring degrees with as many orders, joined: one step serves them all."""
 
     def __init__(self, group: Group, multiplicities: Sequence[int] | str, *, real: bool = False) -> None:
@@ -152,10 +154,11 @@ class FieldType:
         return torch.randn(batch, self.channels, *space, generator=generator, dtype=dtype, device=device)
 
     def require_channels(self, x: Tensor) -> None:
-        """Raise ``ValueError`` unless axis 1 of ``x`` has the channels of this type."""
+        """Raise ``ValueError`` unless axis 1 of ``x`` has the channels of this type, in floating point."""
         if x.ndim < 2 or x.shape[1] != self.channels:
             meant = f"; as a raw image it would be FieldType.image({self.group}, {x.shape[1]})" if x.ndim > 1 else ""
             raise ValueError(f"{self!r} needs {self.channels} channels on axis 1, got shape {tuple(x.shape)}{meant}.")
+        require_floats(x)
 
     def __str__(self) -> str:
         if self.real:
@@ -183,6 +186,33 @@ class FieldType:
             rho = real_form(self.group.irrep(degree, precise)).to(x.dtype)
             turned.append(torch.einsum("poqi,bqi...->bpo...", rho, piece))
         return self.pack(turned)
+
+
+def require_field_type(value: object, layer: str) -> None:
+    """Raise ``TypeError`` unless ``value`` is a :class:`FieldType`."""
+    if not isinstance(value, FieldType):
+        raise TypeError(
+            f"{layer} needs field types, got {value!r}; write FieldType(SO2, (8, 4, 2)) for features, or "
+            f"FieldType.image(SO2, 3) for an image of 3 channels (SO3 for volumes)."
+        )
+
+
+def require_floats(x: Tensor) -> None:
+    """Raise ``ValueError`` unless ``x`` holds real floating-point numbers."""
+    if not x.is_floating_point():
+        advice = "torch.cat([x.real, x.imag], dim=1) packs both parts" if x.is_complex() else "convert with .float()"
+        raise ValueError(f"a field is a tensor of real floating-point numbers, got {x.dtype}; {advice}.")
+
+
+def is_integer(value: object, *, least: int) -> bool:
+    """Whether ``value`` is an integer >= ``least``: numpy's and those of torch.export as well, but not ``True``."""
+    whole = isinstance(value, (Integral, torch.SymInt)) and not isinstance(value, bool)
+    return whole and cast(int, value) >= least
+
+
+def as_number(value: object) -> float:
+    """``value``, or NaN if it is no real number: then it lies within no limits."""
+    return float(value) if isinstance(value, SupportsFloat) else nan
 
 
 def real_form(
@@ -224,7 +254,7 @@ def _checked(copies: object) -> tuple[int, ...]:
         raise TypeError(f"a field type needs the number of copies of each degree, such as (8, 4, 2), got {copies!r}.")
     counts: list[int] = []
     for degree, count in enumerate(copies):
-        if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
+        if not is_integer(count, least=0):
             raise ValueError(f"the number of copies of degree {degree} is an integer >= 0, got {count!r}.")
         counts.append(int(count))
     while counts and counts[-1] == 0:

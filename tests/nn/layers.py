@@ -1,6 +1,6 @@
 """Every layer, with each option that changes its code path: what the generic tests walk through."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
@@ -153,6 +153,28 @@ def small_net(group: Group) -> nn.Sequential:
 def in_space(group: Group, size: int | tuple[int, ...]) -> tuple[int, ...]:
     """One number for each axis of space."""
     return (size,) * group.dim if isinstance(size, int) else size[: group.dim]
+
+
+def inputs_it_takes(layer: nn.Module, batch: int = 2, sizes=SIZES) -> Iterator[torch.Tensor]:
+    """Noise on those grids on which the layer can lie centred, at least one; what it says of the others is ours."""
+    dtype = next((p.dtype for p in layer.parameters()), torch.get_default_dtype())
+    found = 0
+    for size in sizes:
+        x = layer.in_type.randn(batch, in_space(layer.in_type.group, size), dtype=dtype)
+        try:
+            with torch.no_grad():
+                layer(x)
+        except ValueError as error:
+            assert "cannot lie centred on an axis of" in str(error)
+        else:
+            found += 1
+            yield x
+    assert found, f"none of the grids {sizes} was taken"
+
+
+def input_it_takes(layer: nn.Module, batch: int = 2) -> torch.Tensor:
+    """Noise on the first grid on which the layer can lie centred."""
+    return next(inputs_it_takes(layer, batch))
 
 
 def complex_pieces(field_type: FieldType, x: torch.Tensor) -> dict[int, NDArray]:

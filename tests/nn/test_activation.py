@@ -94,7 +94,9 @@ def test_gates_are_steerable_scalars(group):
         assert_close(found, oracles.rotate(layer.gates.out_type, layer.gates(x), R), rtol=0, atol=1e-10)
 
 
-def test_gated_passes_its_spacing_on(group):
-    spacing = (1.0, 2.0, 3.0)[: group.dim]
-    layer = sf.nn.Gated(features(group), kernel_size=3, spacing=spacing)
-    assert layer.gates.basis.source.spacing == spacing
+def test_gated_passes_its_options_on(group):
+    options = {"spacing": (1.0, 2.0, 3.0)[: group.dim], "tolerance": 0.2}
+    layer = sf.nn.Gated(features(group), kernel_size=(3, 5, 3)[: group.dim], profiles="purest", **options)
+    source = layer.gates.basis.source
+    assert (source.spacing, source.tolerance) == (options["spacing"], 0.2)
+    assert (source.family, source.size) == ("purest", (3, 5, 3)[: group.dim])

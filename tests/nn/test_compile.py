@@ -49,8 +49,10 @@ def compiled(*arguments):
     assert run.returncode == 0, run.stderr[-3000:]
 
 
-def test_all_layers_are_one_graph(group):
-    compiled(repr(group), "eager", "train")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_all_layers_are_one_graph(group, backend):
+    """With aot_eager torch also writes the graph of the backward pass itself."""
+    compiled(repr(group), backend, "train")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler (g++)")

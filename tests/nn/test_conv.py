@@ -1,6 +1,7 @@
 """Convolution against its definition, term by term; its options; the variance it starts with."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -83,7 +84,11 @@ OPTIONS = [  # options, size of the grid, size of the output
     ({"kernel_size": 2, "stride": 2, "padding": 0, "tolerance": 1.0}, 6, 3),
     ({"kernel_size": 3, "stride": 2, "padding": 1}, 7, 4),
     ({"kernel_size": 3, "stride": 3}, 7, 3),
-    ({"kernel_size": 3, "stride": 3, "padding": 0}, 7, 3),  # one voxel more than asked for: centred
+    ({"kernel_size": 3, "stride": 3, "padding": 0}, 7, 1),  # two would not be centred, three would need padding
+    ({"kernel_size": 3, "stride": 3, "padding": 0}, 4, 2),  # one would not be centred, none is too few
+    ({"kernel_size": 3, "stride": 3}, 5, 3),  # one more than ceil(5 / 3)
+    ({"kernel_size": 1, "stride": 3, "padding": 0}, 5, 1),
+    ({"kernel_size": 1, "padding": 2}, 2, 6),  # zeros that were asked for
     ({"kernel_size": 3, "dilation": 2}, 5, 5),
     ({"kernel_size": 2, "dilation": 2, "stride": 2, "tolerance": 1.0}, 5, 3),
     ({"kernel_size": 5, "padding": 0}, 5, 1),
@@ -113,11 +118,14 @@ def test_so_it_is_where_most_degrees_share_no_kernel(group, into, out):
 
 def test_windows_never_lie_wholly_outside_the_grid_unless_asked_to():
     """Where centring asks for another number of outputs, it must not add some that see nothing."""
-    for size, window, stride in itertools.product(range(1, 9), range(1, 6), range(1, 6)):
+    for case in itertools.product(range(1, 9), range(1, 6), range(1, 6), (None, 0, 1, 2, 3)):
+        _, window, _, padding = case
         try:
-            assert centred_margin(size, window, stride, None) < window, (size, window, stride)
+            margin = centred_margin(*case)
         except ValueError as problem:
-            assert "cannot lie centred" in str(problem)
+            assert re.search("cannot lie centred|does not fit", str(problem))
+        else:
+            assert margin < window or (padding is not None and padding >= window), case
 
 
 def test_axes_may_differ_in_everything(group):
@@ -195,6 +203,16 @@ def test_what_does_not_exist_takes_no_weight(group):
     narrow = sf.nn.Conv(FieldType(group, (1, 1)), FieldType(group, (1, 0, 0, 0, 0, 1)), kernel_size=3)
     assert {path.degree_out for path in narrow.basis.paths} == {0}  # no pure kernel of degree 5 on 3 voxels
     assert not narrow(narrow.in_type.randn(1, 4)).unflatten(1, (2, -1))[:, :, 1:].any()
+
+
+def test_it_names_the_degrees_that_stay_zero():
+    conv = sf.nn.Conv(image(SO2), FieldType(SO2, (1,) * 8), kernel_size=3)
+    assert "2xreal -> 1x0+1x1+1x2+1x3+1x4+1x5+1x6+1x7, kernel_size=(3, 3)" in repr(conv)
+    assert "padding='same'" in repr(conv)
+    assert ", silent degrees: 3, 4, 5, 6, 7" in repr(conv)
+    pieces = conv.out_type.split(conv(conv.in_type.randn(1, 4)))
+    assert [bool(piece.any()) for piece in pieces] == [True] * 3 + [False] * 5
+    assert "silent" not in repr(sf.nn.Conv(image(SO2), features(SO2), kernel_size=3))
 
 
 def documented_deviation(conv):

@@ -92,6 +92,15 @@ def test_invariants_of_a_lone_voxel_do_not_change_at_any_angle(group):
         assert_close(layer(turned), layer(x), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("of", [gapped, vectors])
+def test_invariants_may_be_changed_in_place(group, of):
+    layer, x = sf.nn.Invariants(of(group)), of(group).randn(2, 3).requires_grad_()
+    layer(x).add_(1).square().sum().backward()
+    found, x.grad = x.grad, None
+    (layer(x) + 1).square().sum().backward()
+    assert_close(found, x.grad)
+
+
 @pytest.mark.parametrize("scale", [1e30, 1e15, 1e-4, 1e-7])
 def test_invariants_are_right_in_float32_far_from_one(group, scale):
     """Squares of these would leave its range, or come near."""

@@ -12,6 +12,8 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 OURS = (
     "cannot lie centred on an axis of",
     "does not fit into",
+    'padding="same" with stride 1 needs windows of odd width',
+    "the width of antialiased windows follows from their stride",
     "no kernel of size",
     "Resample needs",
     "couple to degree",

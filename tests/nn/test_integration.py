@@ -9,7 +9,19 @@ from torch import nn
 from torch.testing import assert_close
 
 import steerformer as sf
-from nn.layers import LAYERS, POINTWISE, SIZES, features, gapped, image, in_space, randomised, small_net, worst_error
+from nn.layers import (
+    LAYERS,
+    POINTWISE,
+    features,
+    gapped,
+    image,
+    in_space,
+    input_it_takes,
+    inputs_it_takes,
+    randomised,
+    small_net,
+    worst_error,
+)
 from steerformer.testing import equivariance_error
 
 CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
@@ -96,6 +108,31 @@ def test_export_leaves_batch_and_size_open(group, dynamic, unchecked):
         assert_close(program(x), net(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"scale": 2}, {"scale": 1.5}, {"scale": 0.5}, {"size": 5}], ids=str)
+def test_resampling_can_be_exported_for_any_size(group, options, unchecked):
+    layer = sf.nn.Resample(features(group), **options)
+    shapes = ({axis: torch.export.Dim.DYNAMIC for axis in range(2, 2 + group.dim)},)
+    program = torch.export.export(layer, (features(group).randn(2, 6),), dynamic_shapes=shapes).module()
+    for size in (5, 8):
+        x = features(group).randn(2, size)
+        assert_close(program(x), layer(x))
+
+
+def test_resampling_to_the_size_of_another_field_can_be_exported(group, unchecked):
+    class Upwards(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.resample = sf.nn.Resample(features(group))
+
+        def forward(self, coarse, fine):
+            return self.resample(coarse, fine.shape[2:])
+
+    coarse, fine = features(group).randn(2, 3), features(group).randn(2, 6)
+    shapes = ({}, {axis: torch.export.Dim.DYNAMIC for axis in range(2, 2 + group.dim)})
+    program = torch.export.export(Upwards(), (coarse, fine), dynamic_shapes=shapes).module()
+    assert_close(program(coarse, features(group).randn(2, 7)), Upwards()(coarse, features(group).randn(2, 7)))
+
+
 def test_autocast_to_bfloat16_stays_nearly_equivariant(group, record_property):
     field_type = features(group)
     net = nn.Sequential(
@@ -127,17 +164,12 @@ def test_autocast_to_bfloat16_stays_nearly_equivariant(group, record_property):
 @pytest.mark.parametrize("make", LAYERS)
 def test_autocast_trains_every_layer(group, make):
     layer = randomised(make(group)).train()
-    for size in SIZES:
-        x = layer.in_type.randn(2, in_space(group, size)).requires_grad_()
-        try:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                y = layer(x)
-        except ValueError:
-            continue
-        y.float().square().mean().backward()
-        assert x.grad.isfinite().all()
-        assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
-        return
+    x = input_it_takes(layer).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x)
+    y.float().square().mean().backward()
+    assert x.grad.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
 
 
 @pytest.mark.parametrize("make", POINTWISE)
@@ -157,12 +189,8 @@ def test_every_layer_copies_saves_loads_and_changes_precision(group, make):
     torch.save(layer.state_dict(), file)
     file.seek(0)
     twin.load_state_dict(torch.load(file, weights_only=True))
-    for size in SIZES:
-        x = layer.in_type.randn(2, in_space(group, size))
-        try:
-            y = layer(x)
-        except ValueError:
-            continue
+    for x in inputs_it_takes(layer):
+        y = layer(x)
         assert torch.equal(copy.deepcopy(layer)(x), y)
         assert torch.equal(twin(x), y)
         double = copy.deepcopy(layer).double()(x.double())
@@ -173,6 +201,13 @@ def test_every_layer_copies_saves_loads_and_changes_precision(group, make):
         assert_close(layer(x[:1]), y[:1], rtol=1e-4, atol=1e-5)
         assert layer(x[:0]).shape == (0, *y.shape[1:])
         assert layer(torch.zeros_like(x)).isfinite().all()
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_every_layer_prints_its_types(group, make):
+    layer = make(group)
+    types = f"{layer.in_type} -> {layer.out_type}" if layer.in_type != layer.out_type else str(layer.in_type)
+    assert layer.extra_repr().startswith(types)
 
 
 @pytest.mark.parametrize("batch", [0, 1])

@@ -91,10 +91,16 @@ def test_a_ramp_gives_the_ramp_at_the_samples(group, width, stride):
         assert_close(y, expected.view(-1, *[1] * (group.dim - 1)).expand_as(y), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("antialiased", [False, True])
 @EVERY_WINDOW
-def test_it_is_exact_on_every_grid(group, width, stride, antialiased):
-    pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=width, stride=stride, antialiased=antialiased)
+def test_it_is_exact_on_every_grid(group, width, stride):
+    pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=width, stride=stride)
+    for size in (4, 5, 6, 7, 8, (4, 5, 7)) if group is SO2 else (4, 5):
+        assert worst_error(pool, size) < 1e-10
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+def test_antialiased_it_is_exact_on_every_grid(group, stride):
+    pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=stride, antialiased=True)
     for size in (4, 5, 6, 7, 8, (4, 5, 7)) if group is SO2 else (4, 5):
         assert worst_error(pool, size) < 1e-10
 
@@ -150,6 +156,6 @@ def test_antialiased_windows_pass_less_of_what_the_coarse_grid_cannot_show(group
 
 
 def test_stride_1_antialiased_changes_nothing(group):
-    pool = sf.nn.AvgPool(image(group), kernel_size=3, stride=1, antialiased=True)
+    pool = sf.nn.AvgPool(image(group), kernel_size=1, antialiased=True)
     x = pool.in_type.randn(1, 5)
     assert torch.equal(pool(x), x)

@@ -95,7 +95,8 @@ class KernelBasis(ExactConstants):
             )
         self.in_type, self.out_type, self.source = in_type, out_type, source
         self.pairs = [(out, inp) for out in out_type.degrees for inp in in_type.degrees]
-        coupled = [_coupled(source, *pair) for pair in self.pairs]
+        with torch.device("cpu"):  # numbers are needed, wherever the module is to live
+            coupled = [_coupled(source, *pair) for pair in self.pairs]
         self.paths = tuple(path for paths, _ in coupled for path in paths)
         self.points_shape = tuple(coupled[0][1].shape[3:])
         self.weight_parts = 1 if in_type.real and out_type.real else 2

@@ -1,5 +1,6 @@
 """Steerable kernels on a grid of voxels, in three families."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, prod
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steerformer.fields import permute_axes
+from steerformer.fields import as_number, is_integer, permute_axes
 from steerformer.groups import Group
 from steerformer.kernels.purity import Array, GridForms
 from steerformer.kernels.rings import HarmonicFunctions, Rings
@@ -64,31 +65,39 @@ class VoxelKernels:
         dim, name = self.group.dim, self.group.name
         for field in ("size", "spacing", "radii"):
             value = getattr(self, field)
-            if isinstance(value, (int, float)):
-                object.__setattr__(self, field, (value,) if field == "radii" else (value,) * dim)
-            elif value is not None:
+            if isinstance(value, Iterable):
                 object.__setattr__(self, field, tuple(value))
-        if len(self.size) != dim or not all(hasattr(n, "__index__") and n >= 1 for n in self.size):
+            elif value is not None:
+                object.__setattr__(self, field, (value,) if field == "radii" else (value,) * dim)
+        if len(self.size) != dim or not all(is_integer(n, least=1) for n in self.size):
             raise ValueError(f"a kernel of {name} has {dim} sizes, integers >= 1, got {self.size}.")
-        if self.spacing is not None and (len(self.spacing) != dim or not all(0 < step < inf for step in self.spacing)):
+        if self.spacing is not None and (
+            len(self.spacing) != dim or not all(0 < as_number(step) < inf for step in self.spacing)
+        ):
             raise ValueError(f"the voxel spacing of {name} is {dim} lengths > 0, got {self.spacing}.")
         if self.spacing is not None:  # files give it with float32's errors, which would make equal sides unequal
             object.__setattr__(self, "spacing", tuple(float(f"{step:.6g}") for step in self.spacing))
-        if self.radii is not None and (not self.radii or not all(0 <= radius < inf for radius in self.radii)):
+        if self.radii is not None and (
+            not self.radii or not all(0 <= as_number(radius) < inf for radius in self.radii)
+        ):
             raise ValueError(f"radii of rings are one or more lengths >= 0, got {self.radii}.")
-        if not isinstance(self.dilation, int) or self.dilation < 1:
+        if not is_integer(self.dilation, least=1):
             raise ValueError(f"the dilation of a kernel is an integer >= 1, got {self.dilation!r}.")
+        object.__setattr__(self, "dilation", int(self.dilation))
         for value, allowed in ((self.family, Family), (self.normalization, Normalization)):
             if value not in get_args(allowed):
                 raise ValueError(f"expected one of {get_args(allowed)}, got {value!r}.")
-        if not 0 < self.tolerance <= 1:
-            raise ValueError(f"the tolerance is an impurity, above 0 and at most 1, got {self.tolerance}.")
+        if not 0 < as_number(self.tolerance) <= 1:
+            raise ValueError(f"the tolerance is an impurity, above 0 and at most 1, got {self.tolerance!r}.")
+        if not isinstance(self.spectrum, Spectrum):
+            raise ValueError(f"the spectrum is a Spectrum, such as Spectrum('natural'), got {self.spectrum!r}.")
         if prod(self.size) > _MOST_VOXELS:
             raise ValueError(f"a kernel has at most {_MOST_VOXELS} voxels, got {prod(self.size)} ({self.size}).")
 
     def functions(self, harmonic: int) -> HarmonicFunctions:
         """The kernels of this family that carry ``harmonic`` and pass the tolerance, float64: possibly none."""
-        return HarmonicFunctions(*(shared.clone() for shared in _functions(self, harmonic)))
+        with torch.device("cpu"):  # numpy takes part
+            return HarmonicFunctions(*(shared.clone() for shared in _functions(self, harmonic)))
 
     @property
     def rotations(self) -> list[Tensor]:

@@ -1,17 +1,25 @@
 """Nonlinearities that act on lengths, or by gates: they commute with every rotation exactly."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, as_number, require_field_type
+from steerformer.kernels import Family
 from steerformer.nn.conv import Conv
-from steerformer.nn.ops import SCALE, in_wide_range, inverse_scaled_length, multiply_into, scale_copies, split_runs
-
-_SHORTEST = 1e-6  # keeps f / |f| and its gradient finite
+from steerformer.nn.ops import (
+    SCALE,
+    SHORTEST,
+    in_wide_range,
+    inverse_scaled_length,
+    is_traced,
+    scale_copies,
+    split_runs,
+)
 
 
 class NormReLU(nn.Module):
@@ -27,6 +35,9 @@ class NormReLU(nn.Module):
 
     def __init__(self, field_type: FieldType, *, bias: float = 0.0) -> None:
         super().__init__()
+        require_field_type(field_type, "NormReLU")
+        if not isfinite(as_number(bias)):
+            raise ValueError(f"the initial bias of NormReLU is a finite number, got {bias!r}.")
         self.in_type = self.out_type = field_type
         self.bias = nn.Parameter(torch.full((field_type.copies,), float(bias)))
 
@@ -34,6 +45,9 @@ class NormReLU(nn.Module):
         self.in_type.require_channels(x)
         out: Tensor = _Shrink.apply(x, in_wide_range(self.bias), self.in_type)
         return out
+
+    def extra_repr(self) -> str:
+        return str(self.in_type)
 
 
 class Gated(nn.Module):
@@ -44,21 +58,33 @@ class Gated(nn.Module):
     Args:
         field_type: type of input and output.
         kernel_size: of the convolution that makes the gates; with 1 only scalars open and close them.
-        spacing: physical size of a voxel, passed to the convolution.
+        profiles, tolerance, spacing: passed to this :class:`~steerformer.nn.Conv`.
     """
 
     def __init__(
-        self, field_type: FieldType, *, kernel_size: int = 3, spacing: tuple[float, ...] | None = None
+        self,
+        field_type: FieldType,
+        *,
+        kernel_size: int | Sequence[int] = 3,
+        profiles: Family = "fitted",
+        tolerance: float = 1e-2,
+        spacing: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__()
+        require_field_type(field_type, "Gated")
         self.in_type = self.out_type = field_type
         scalars = FieldType.image(field_type.group, field_type.copies)
-        self.gates = Conv(field_type, scalars, kernel_size=kernel_size, spacing=spacing)
+        self.gates = Conv(
+            field_type, scalars, kernel_size=kernel_size, profiles=profiles, tolerance=tolerance, spacing=spacing
+        )
         self.bias = nn.Parameter(torch.zeros(field_type.copies))
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         gates = self.gates(x)
         return scale_copies(self.in_type, x, torch.sigmoid(gates + _per_copy(self.bias, gates)))
+
+    def extra_repr(self) -> str:
+        return str(self.in_type)
 
 
 class _Shrink(torch.autograd.Function):
@@ -67,36 +93,50 @@ class _Shrink(torch.autograd.Function):
     Put together from torch's own operations this takes twice the time, most of it for copies and fresh memory.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bias: Tensor, field_type: FieldType) -> Tensor:
-        ctx.save_for_backward(x, bias)
-        ctx.field_type = field_type
+    def forward(x: Tensor, bias: Tensor, field_type: FieldType) -> Tensor:
+        pieces, shares = split_runs(field_type, x), _shares(field_type, bias, x)
+        if is_traced(x, bias):
+            shrunk = (piece * _gates(piece, share)[0] for piece, share in zip(pieces, shares, strict=True))
+            return field_type.pack(shrunk).to(x.dtype)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for piece, result, share in _by_run(field_type, bias, x, out):
-            inverse = inverse_scaled_length(piece.flatten(1, 2), least=_SHORTEST)
-            multiply_into(result, piece, inverse.mul_(share * SCALE).add_(1).relu_()[:, None, None])
+        for piece, result, share in zip(pieces, split_runs(field_type, out), shares, strict=True):
+            inverse = inverse_scaled_length(piece.flatten(1, 2), least=SHORTEST)
+            torch.mul(piece, inverse.mul_(share * SCALE).add_(1).relu_()[:, None, None], out=result)
         return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, FieldType], output: Tensor) -> None:
+        x, bias, ctx.field_type = inputs
+        ctx.save_for_backward(x, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, bias = ctx.saved_tensors
+        pieces, grads = split_runs(ctx.field_type, x), split_runs(ctx.field_type, grad)
         into_x, into_bias = [], []
-        for piece, grad_piece, share in _by_run(ctx.field_type, bias, x, grad):
-            inverse = inverse_scaled_length(piece.flatten(1, 2), least=_SHORTEST) * SCALE
-            gates = torch.relu(1 + share * inverse)
+        for piece, grad_piece, share in zip(pieces, grads, _shares(ctx.field_type, bias, x), strict=True):
+            gates, inverse = _gates(piece, share)
             # the gate's derivative by the bias is 1 / |x|, by x it is -b x / |x|^3; none where it is shut
-            slope = (grad_piece * piece).sum(dim=(1, 2)) * inverse * (gates > 0)
-            along = -slope * share * inverse**2 * (inverse < 1 / _SHORTEST)
-            into_x.append(grad_piece * gates[:, None, None] + piece * along[:, None, None])
+            slope = (grad_piece * piece).sum(dim=(1, 2)) * inverse * (gates[:, 0, 0] > 0)
+            along = -slope * share * inverse**2 * (inverse < 1 / SHORTEST)
+            into_x.append(grad_piece * gates + piece * along[:, None, None])
             into_bias.append(slope.sum(dim=[0, *range(2, slope.ndim)]))
         return ctx.field_type.pack(into_x), torch.cat(into_bias), None
 
 
-def _by_run(field_type: FieldType, bias: Tensor, *fields: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Pieces of the two fields with the biases of their copies, one run of degrees at a time."""
-    shares = bias.split([copies for _, copies in field_type.runs])
-    for first, second, share in zip(*(split_runs(field_type, field) for field in fields), shares, strict=True):
-        yield first, second, share.view(-1, *(1 for _ in first.shape[4:]))
+def _gates(piece: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """``ReLU(1 + b / |x|)``, shaped to meet the piece, and ``1 / |x|``."""
+    inverse = inverse_scaled_length(piece.flatten(1, 2), least=SHORTEST) * SCALE
+    return torch.relu(1 + share * inverse)[:, None, None], inverse
+
+
+def _shares(field_type: FieldType, bias: Tensor, x: Tensor) -> list[Tensor]:
+    """Biases of each run of degrees, shaped to meet the lengths of its copies."""
+    space = (1,) * (x.ndim - 2)
+    return [share.view(-1, *space) for share in bias.split([copies for _, copies in field_type.runs])]
 
 
 def _per_copy(values: Tensor, like: Float[Tensor, "batch copies *space"]) -> Tensor:

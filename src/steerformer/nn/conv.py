@@ -1,19 +1,21 @@
 """Steerable convolution."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch._guards import detect_fake_mode
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, require_field_type
 from steerformer.kernels import Family, KernelBasis, Spectrum, VoxelKernels
 from steerformer.kernels.basis import real_kernel
 from steerformer.kernels.voxels import DEFAULT_SPECTRUM, Normalization
 from steerformer.nn.bands import Band, bands
-from steerformer.nn.ops import convolve, per_axis, require_space
+from steerformer.nn.ops import convolve, is_autocast, is_traced, per_axis, require_dtype, require_space
 
 
 class Conv(nn.Module):
@@ -33,20 +35,25 @@ class Conv(nn.Module):
     ``orders / (peak_p * max_w sum_p gain_p(w) / peak_p)``, twice that for real input, which has no imaginary part. So
     deep stacks neither explode on smooth features, as with weights fit for white noise, nor die out.
 
-    In eval mode without gradients the kernel is kept between calls, until the weights change, move or load.
+    Output degrees that no kernel of this size and tolerance reaches stay zero; the printed layer names them as silent.
+
+    In eval mode without gradients the kernel is kept between calls, until the weights change, move or load. To see
+    whether they changed, each call compares them, which on a GPU waits for all work before it.
 
     Args:
         in_type: type of the input.
         out_type: type of the output.
-        kernel_size: voxels, for all axes or for each.
-        stride: distance between outputs, in voxels.
-        padding: ``"same"`` for an output of ``ceil(size / stride)``, or voxels of zeros on each side.
+        kernel_size: voxels, for all axes or for each. Unequal sizes and strides are for unequal ``spacing``; else
+            only turns that keep the box remain exact.
+        stride: distance between outputs, in voxels, for all axes or for each.
+        padding: ``"same"`` for an output of ``ceil(size / stride)``, or one more or fewer where centring needs it; or
+            voxels of zeros on each side, less or (if nothing would be left) more where centring needs it.
         dilation: distance between the samples of the kernel, in voxels.
         profiles: family of kernels; see :class:`~steerformer.kernels.VoxelKernels`.
         tolerance: largest impurity of a kernel that is kept.
         normalization: ``"norm"`` or ``"response"``.
         spectrum: the signals that purity refers to.
-        spacing: physical size of a voxel along each axis, for grids whose voxels are not cubes.
+        spacing: physical size of a voxel; one for each axis where voxels are not cubes.
     """
 
     def __init__(
@@ -62,25 +69,29 @@ class Conv(nn.Module):
         tolerance: float = 1e-2,
         normalization: Normalization = "norm",
         spectrum: Spectrum = DEFAULT_SPECTRUM,
-        spacing: Sequence[float] | None = None,
+        spacing: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__()
+        require_field_type(in_type, "Conv")
+        require_field_type(out_type, "Conv")
         dim = in_type.group.dim
         self.in_type, self.out_type = in_type, out_type
         self.kernel_size = per_axis(kernel_size, dim, "kernel_size")
         self.stride = per_axis(stride, dim, "stride")
-        self.padding = None if padding == "same" else per_axis(padding, dim, "padding", least=0)
+        same = isinstance(padding, str) and padding == "same"  # an array would compare each of its numbers
+        self.padding: tuple[int, ...] | Literal["same"] = "same" if same else per_axis(padding, dim, "padding", least=0)
         kernels = VoxelKernels(
             in_type.group,
             self.kernel_size,
-            spacing=None if spacing is None else tuple(spacing),
+            spacing=_along_axes(spacing, dim),
             dilation=dilation,
             family=profiles,
             tolerance=tolerance,
             normalization=normalization,
             spectrum=spectrum,
         )
-        self.dilation = dilation
+        self.dilation = kernels.dilation
+        self._require_same_is_possible()
         self.basis = KernelBasis(in_type, out_type, kernels)
         if self.basis.num_weights == 0:
             raise ValueError(
@@ -117,6 +128,7 @@ class Conv(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *new"]:
         require_space(self.in_type, x, "Conv")
+        require_dtype(x, self.weight, "Conv")
         apply = partial(convolve, stride=self.stride, padding=self._margins(x.shape[2:]), dilation=self.dilation)
         parts = x.chunk(self.in_type.parts, dim=1)
         found = [
@@ -149,9 +161,7 @@ class Conv(nn.Module):
 
     def _kernels(self) -> list[tuple[Tensor, ...]]:
         wants_gradient = torch.is_grad_enabled() and self.weight.requires_grad
-        if self.training or wants_gradient or torch.compiler.is_compiling():
-            return self._assemble()
-        if torch._C._functorch.is_functorch_wrapped_tensor(self.weight):  # torch.func's stand-in, for this call only
+        if self.training or wants_gradient or _is_stand_in(self.weight):
             return self._assemble()
         if self._cache is None or not self._cache.belongs_to(self.weight):
             # not an inference tensor, so that a later call may differentiate with respect to the input
@@ -161,7 +171,8 @@ class Conv(nn.Module):
 
     def _assemble(self) -> list[tuple[Tensor, ...]]:
         """Real kernels of each band: three for complex arithmetic, one where either side is real."""
-        with torch.autocast(self.weight.device.type, enabled=False):  # low precision is for products with data
+        autocast = is_autocast(self.weight)  # low precision is for products with data
+        with torch.autocast(self.weight.device.type, enabled=False) if autocast else nullcontext():
             whole = self.basis.assemble(self.weight)
         return [self._real_kernels(whole[:, band.out, band.inp]) for band in self._bands]
 
@@ -171,10 +182,21 @@ class Conv(nn.Module):
         return kernel[0], kernel[1], kernel[0] + kernel[1]
 
     def _margins(self, space: Sequence[int]) -> list[int]:
-        return [
-            centred_margin(n, (size - 1) * self.dilation + 1, stride, self.padding[i] if self.padding else None)
-            for i, (n, size, stride) in enumerate(zip(space, self.kernel_size, self.stride, strict=True))
-        ]
+        paddings: Sequence[int | None] = [None] * len(space) if self.padding == "same" else self.padding
+        axes = zip(space, self._windows(), self.stride, paddings, strict=True)
+        return [centred_margin(*axis) for axis in axes]
+
+    def _windows(self) -> list[int]:
+        """Voxels that the kernel spans along each axis."""
+        return [(size - 1) * self.dilation + 1 for size in self.kernel_size]
+
+    def _require_same_is_possible(self) -> None:
+        for window, stride in zip(self._windows(), self.stride, strict=True):
+            if self.padding == "same" and stride == 1 and window % 2 == 0:
+                raise ValueError(
+                    f'padding="same" with stride 1 needs windows of odd width, got {window} voxels, which would lie '
+                    f"half a voxel off centre. Take a kernel with odd width, or padding=0."
+                )
 
     def train(self, mode: bool = True) -> "Conv":
         self._cache = None
@@ -188,16 +210,19 @@ class Conv(nn.Module):
         return {**self.__dict__, "_cache": None}
 
     def extra_repr(self) -> str:
+        reached = {path.degree_out for path in self.basis.paths}
+        silent = ", ".join(str(degree) for degree in self.out_type.degrees if degree not in reached)
         return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding!r}, dilation={self.dilation}"
+            f"{self.in_type} -> {self.out_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"padding={self.padding!r}, dilation={self.dilation}{f', silent degrees: {silent}' if silent else ''}"
         )
 
 
 class _KernelCache:
     """Kernels, and the weights they were made from.
 
-    Weights are compared by value, which takes next to nothing beside a convolution: some optimisers and ``.data``
-    change them without a trace in their version.
+    Weights are compared by value, which on a CPU takes next to nothing beside a convolution: some optimisers and
+    ``.data`` change them without a trace in their version.
     """
 
     def __init__(self, weight: Tensor, kernels: list[tuple[Tensor, ...]]) -> None:
@@ -207,23 +232,34 @@ class _KernelCache:
         return self.weight.device == weight.device and torch.equal(self.weight, weight)
 
 
+def _is_stand_in(weight: Tensor) -> bool:
+    """Whether the weights have no values of their own, or only for this call: torch.compile, torch.func, no device."""
+    return is_traced(weight) or weight.is_meta or detect_fake_mode(weight) is not None
+
+
+def _along_axes(spacing: float | Sequence[float] | None, dim: int) -> tuple[float, ...] | None:
+    if spacing is None:
+        return None
+    return tuple(spacing) if isinstance(spacing, Iterable) else (spacing,) * dim
+
+
 def centred_margin(size: int, window: int, stride: int, padding: int | None) -> int:
     """Zeros to add on each side of an axis so that windows a stride apart lie centred on it; negative: voxels to crop.
 
-    ``padding`` is what was asked for; ``None`` asks for ``ceil(size / stride)`` outputs.
+    ``padding`` is what was asked for; ``None`` asks for ``ceil(size / stride)`` outputs. Where that cannot be centred,
+    there is one output more or fewer: first fewer if padding was asked for, as more would need more of it.
     """
     outputs = -(-size // stride) if padding is None else (size + 2 * padding - window) // stride + 1
     if outputs < 1:
         raise ValueError(f"a window of {window} voxels does not fit into an axis of {size} with padding {padding}.")
-    for count in (outputs, outputs + 1, outputs - 1) if stride > 1 else (outputs,):
+    asked = 0 if padding is None else padding
+    for count in (outputs, outputs + 1, outputs - 1) if padding is None else (outputs, outputs - 1, outputs + 1):
         both_sides = stride * (count - 1) + window - size
-        outside = padding is None and both_sides >= 2 * window  # whole windows of zeros, which nobody asked for
+        outside = both_sides >= 2 * window > 2 * asked  # whole windows of zeros, which nobody asked for
         if both_sides % 2 == 0 and count >= 1 and not outside:
             return both_sides // 2
-    advice = (
-        f"{'odd' if size % 2 else 'even'} width, or {'an even' if size % 2 else 'an odd'} grid, or stride 1 and AvgPool"
-    )
+    width, grid = ("odd", "an even") if size % 2 else ("even", "an odd")
     raise ValueError(
         f"a window of {window} voxels with stride {stride} cannot lie centred on an axis of {size}: half a voxel of "
-        f"padding would be needed. Take a kernel with {advice if stride > 1 else 'odd width, or padding=0'}."
+        f"padding would be needed. Take a kernel with {width} width, or {grid} grid, or stride 1 and AvgPool."
     )

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.nn.ops import scale_copies
 
 
@@ -13,8 +13,9 @@ class FieldDropout(nn.Module):
 
     def __init__(self, field_type: FieldType, *, p: float = 0.5) -> None:
         super().__init__()
-        if not 0 <= p < 1:
-            raise ValueError(f"the probability of dropout is at least 0 and below 1, got {p}.")
+        require_field_type(field_type, "FieldDropout")
+        if not 0 <= as_number(p) < 1:
+            raise ValueError(f"the probability of dropout is at least 0 and below 1, got {p!r}.")
         self.in_type = self.out_type = field_type
         self.p = p
 
@@ -27,4 +28,4 @@ class FieldDropout(nn.Module):
         return scale_copies(self.in_type, x, factors.view(*factors.shape, *(1 for _ in x.shape[2:])))
 
     def extra_repr(self) -> str:
-        return f"p={self.p}"
+        return f"{self.in_type}, p={self.p}"

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steerformer.constants import ExactConstants
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, is_integer, require_field_type
 
 
 class FourierReLU(ExactConstants):
@@ -23,23 +23,27 @@ class FourierReLU(ExactConstants):
 
     def __init__(self, field_type: FieldType, *, oversampling: int = 4) -> None:
         super().__init__()
+        require_field_type(field_type, "FourierReLU")
         if field_type.real:
             raise ValueError(f"FourierReLU takes complex fields, got {field_type!r}; real scalars take torch's ReLU.")
-        if not isinstance(oversampling, int) or oversampling < 2:
+        if not is_integer(oversampling, least=2):
             raise ValueError(f"oversampling is an integer >= 2, got {oversampling!r}.")
         self.in_type = self.out_type = field_type
-        group = field_type.group
-        directions, weights = group.direction_grid(oversampling * max(max(field_type.degrees), 1))
-        rows = [
-            group.irrep_dim(degree) ** 0.5 * group.harmonics(degree, directions).mT.conj()
-            for degree in field_type.degrees
-        ]
-        synthesis = torch.cat(rows)  # (degree, order), direction
-        analysis = synthesis.conj() * weights
+        self.oversampling = int(oversampling)
+        with torch.device("cpu"):  # numbers are needed, wherever the layer is to live
+            synthesis, analysis = self._matrices()
         for name, matrix in (("synthesis", synthesis), ("analysis", analysis)):
             parts = torch.stack([matrix.real, matrix.imag if matrix.is_complex() else torch.zeros_like(matrix)])
             self.register_constant(f"_{name}", parts)
-        self._orders = [group.irrep_dim(degree) for degree in field_type.degrees]
+        self._orders = [field_type.group.irrep_dim(degree) for degree in field_type.degrees]
+
+    def _matrices(self) -> tuple[Tensor, Tensor]:
+        """From coefficients to values at directions, ``((degree, order), direction)``; and back, transposed."""
+        group, degrees = self.in_type.group, self.in_type.degrees
+        directions, weights = group.direction_grid(self.oversampling * max(max(degrees), 1))
+        rows = [group.irrep_dim(degree) ** 0.5 * group.harmonics(degree, directions).mT.conj() for degree in degrees]
+        synthesis = torch.cat(rows)
+        return synthesis, synthesis.conj() * weights
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         most = max(self.in_type.multiplicities)
@@ -51,6 +55,9 @@ class FourierReLU(ExactConstants):
             piece[:, :, :, : self.in_type.multiplicity(d)] for d, piece in zip(self.in_type.degrees, found, strict=True)
         ]
         return self.out_type.pack(kept)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_type}, oversampling={self.oversampling}"
 
 
 def _transform(matrix: Tensor, x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, require_field_type
 from steerformer.nn.ops import copy_norms
 
 
@@ -12,9 +12,13 @@ class Invariants(nn.Module):
 
     def __init__(self, in_type: FieldType) -> None:
         super().__init__()
+        require_field_type(in_type, "Invariants")
         self.in_type = in_type
         self.out_type = FieldType.image(in_type.group, in_type.copies)
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
         self.in_type.require_channels(x)
         return x if self.in_type.real else copy_norms(self.in_type, x)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_type} -> {self.out_type}"

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, require_field_type
+from steerformer.nn.ops import require_dtype
 
 
 class Linear(nn.Module):
@@ -19,6 +20,8 @@ class Linear(nn.Module):
 
     def __init__(self, in_type: FieldType, out_type: FieldType) -> None:
         super().__init__()
+        require_field_type(in_type, "Linear")
+        require_field_type(out_type, "Linear")
         if in_type.group is not out_type.group:
             raise ValueError(f"Linear stays within one group, got {in_type!r} in and {out_type!r} out.")
         self.in_type, self.out_type = in_type, out_type
@@ -39,6 +42,7 @@ class Linear(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
         pieces = dict(zip(self.in_type.degrees, self.in_type.split(x), strict=True))
+        require_dtype(x, self.weights[0], "Linear")
         weights = dict(zip(self.shared, self.weights, strict=True))
         mixed = []
         for degree in self.out_type.degrees:
@@ -56,6 +60,9 @@ class Linear(nn.Module):
         re, im = weight
         full = torch.stack([torch.stack([re, -im], dim=1), torch.stack([im, re], dim=1)])
         return full[: self.out_type.parts, :, : self.in_type.parts]
+
+    def extra_repr(self) -> str:
+        return f"{self.in_type} -> {self.out_type}"
 
 
 def _mix(weight: Tensor, piece: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.nn.ops import SCALE, in_wide_range, length, rms_of_copies, spread
 
 
@@ -22,6 +22,8 @@ class LayerNorm(nn.Module):
 
     def __init__(self, field_type: FieldType, *, affine: bool = True, eps: float = 1e-6) -> None:
         super().__init__()
+        require_field_type(field_type, "LayerNorm")
+        _require_eps(eps)
         self.in_type = self.out_type = field_type
         self.eps = eps
         start = torch.full((field_type.copies,), math.sqrt(field_type.channels))
@@ -35,6 +37,9 @@ class LayerNorm(nn.Module):
         factors = spread(self.in_type, self.weight).view(1, -1, *(1 for _ in x.shape[2:]))
         return x * inverse * factors
 
+    def extra_repr(self) -> str:
+        return f"{self.in_type}, affine={self.weight is not None}, eps={self.eps}"
+
 
 class BatchNorm(nn.Module):
     r"""Divide every copy by its root-mean-square over batch and space; running statistics serve in eval mode.
@@ -44,7 +49,7 @@ class BatchNorm(nn.Module):
 
     Args:
         field_type: type of input and output.
-        momentum: weight of the newest batch in the running statistics.
+        momentum: weight of the newest batch in the running statistics, from 0 to 1.
         eps: added to the mean square.
         affine: learn a factor per copy and a mean per scalar.
     """
@@ -54,6 +59,10 @@ class BatchNorm(nn.Module):
 
     def __init__(self, field_type: FieldType, *, momentum: float = 0.1, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
+        require_field_type(field_type, "BatchNorm")
+        _require_eps(eps)
+        if not 0 <= as_number(momentum) <= 1:
+            raise ValueError(f"the momentum of BatchNorm is a number from 0 to 1, got {momentum!r}.")
         self.in_type = self.out_type = field_type
         self.momentum, self.eps = momentum, eps
         self._scalars = field_type.multiplicity(0)
@@ -94,3 +103,11 @@ class BatchNorm(nn.Module):
         """Values of the scalars among zeros for all other channels."""
         others = self.in_type.channels // self.in_type.parts - self._scalars
         return F.pad(scalars, (0, others)).flatten()
+
+    def extra_repr(self) -> str:
+        return f"{self.in_type}, momentum={self.momentum}, eps={self.eps}, affine={self.weight is not None}"
+
+
+def _require_eps(eps: float) -> None:
+    if not 0 < as_number(eps) < math.inf:
+        raise ValueError(f"eps keeps norms from dividing by zero: a number above 0, got {eps!r}.")

@@ -1,6 +1,6 @@
 """The one place that knows how many axes space has, and how copies of irreps lie in the channels."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -8,23 +8,38 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, is_integer, require_floats
 
 _CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
 _AVERAGES = {2: F.avg_pool2d, 3: F.avg_pool3d}
 _INTERPOLATIONS = {2: "bilinear", 3: "trilinear"}
 SCALE = 2.0**-42  # brings squares of 1e30, and of 1e-6, into the range of float32; a power of two, so exactly
-_SHORTEST = 1e-6  # below this length a direction means nothing; bounds the gradient
+SHORTEST = 1e-6  # below this length a direction means nothing; keeps f / |f| and its gradient finite
 
 
 def require_space(field_type: FieldType, x: Tensor, layer: str) -> None:
-    """Raise ``ValueError`` unless ``x`` is a field of this type with all axes of space."""
+    """Raise ``ValueError`` unless ``x`` is a field of this type with all axes of space, in floating point."""
     dim = field_type.group.dim
     if x.ndim != 2 + dim or x.shape[1] != field_type.channels or 0 in x.shape[2:]:
         raise ValueError(
             f"{layer} takes {field_type!r}, a tensor (batch, {field_type.channels}, {dim} axes of space), "
             f"got shape {tuple(x.shape)}{'; a grid has at least one voxel' if 0 in x.shape[2:] else ''}."
         )
+    require_floats(x)
+
+
+def require_dtype(x: Tensor, weight: Tensor, layer: str) -> None:
+    """Raise ``ValueError`` unless ``x`` is as precise as the weights, or autocast makes it so."""
+    if x.dtype != weight.dtype and not is_autocast(x):
+        raise ValueError(
+            f"{layer} has weights of {weight.dtype}, got a field of {x.dtype}; convert one of them with .to(dtype)."
+        )
+
+
+def is_autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the device of ``x``, if that has any."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def convolve(
@@ -62,9 +77,10 @@ def interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
 
 def per_axis(value: object, dim: int, name: str, *, least: int = 1) -> tuple[int, ...]:
     """One integer per axis of space."""
-    values: tuple[Any, ...] = tuple(value) if isinstance(value, Sequence) else (value,) * dim
-    if len(values) != dim or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in values):
+    values: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) else (value,) * dim
+    if len(values) != dim or not all(is_integer(v, least=least) for v in values):
         raise ValueError(f"{name} is an integer >= {least}, or one for each of {dim} axes, got {value!r}.")
+    values = tuple(v if isinstance(v, torch.SymInt) else int(v) for v in values)  # int() would fix a size left open
     return values
 
 
@@ -73,7 +89,7 @@ def copy_norms(
 ) -> Float[Tensor, "batch copies *space"]:
     """Length of every irrep copy, orders and both parts taken together."""
     norms = [length(piece.flatten(1, 2)) for piece in split_runs(field_type, x)]
-    return norms[0] if len(norms) == 1 else torch.cat(norms, dim=1)
+    return torch.cat(norms, dim=1)  # a copy even of one: backward needs the lengths, whatever is done to this
 
 
 def length(x: Float[Tensor, "batch components *rest"], *, least: float = 0.0) -> Float[Tensor, "batch *rest"]:
@@ -93,15 +109,12 @@ def scale_copies(
 
 def inverse_scaled_length(x: Float[Tensor, "batch components *rest"], *, least: float) -> Float[Tensor, "batch *rest"]:
     """``1 / (SCALE |x|)``, lengths along axis 1 and those below ``least`` taken as that long."""
-    return _scaled_sum_of_squares(x, SCALE).clamp_min_((least * SCALE) ** 2).rsqrt_()
+    return _scaled_sum_of_squares(x).clamp_min_((least * SCALE) ** 2).rsqrt_()
 
 
-def multiply_into(out: Tensor, x: Tensor, factor: Tensor) -> None:
-    """``out = x * factor``; torch.compile refuses to write into a part of a tensor this way, and needs no help."""
-    if torch.compiler.is_compiling():
-        out.copy_(x * factor)
-    else:
-        torch.mul(x, factor, out=out)
+def is_traced(*tensors: Tensor) -> bool:
+    """Whether torch.compile, torch.export or torch.func follows, all of which prefer plain expressions to writing."""
+    return torch.compiler.is_compiling() or any(torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors)
 
 
 class _Length(torch.autograd.Function):
@@ -110,30 +123,35 @@ class _Length(torch.autograd.Function):
     Squares are scaled, so that neither 1e30 nor 1e-6 leaves the range of float32.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, least: float) -> Tensor:
+    def forward(x: Tensor, least: float) -> Tensor:
         if x.shape[1] == 2 and not least:
-            lengths = torch.hypot(x[:, 0], x[:, 1])  # slower, but right for lengths below 1e-6 as well
-        else:
-            lengths = _scaled_sum_of_squares(x, SCALE).sqrt_().div_(SCALE).clamp_min_(least)
-        ctx.save_for_backward(x, lengths)
-        return lengths
+            return torch.hypot(x[:, 0], x[:, 1])  # slower, but right for lengths below 1e-6 as well
+        return _scaled_sum_of_squares(x).sqrt_().div_(SCALE).clamp_min_(least)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         x, lengths = ctx.saved_tensors
-        return x * (grad / lengths.clamp_min(_SHORTEST))[:, None], None
+        return x * (grad / lengths.clamp_min(SHORTEST))[:, None], None
 
 
-def _scaled_sum_of_squares(x: Tensor, scale: float) -> Tensor:
-    """Sum of squares of ``scale * x`` along axis 1: slices are added up in place, a handful at a time."""
+def _scaled_sum_of_squares(x: Tensor) -> Tensor:
+    """Sum of squares of ``SCALE * x`` along axis 1: slices are added up in place, a handful at a time."""
     x = in_wide_range(x)
+    if is_traced(x):
+        return (SCALE * x).square().sum(dim=1)
     count = x.shape[1]
     slices = max(n for n in range(1, 17) if count % n == 0)
     first, *others = x.unflatten(1, (slices, count // slices)).unbind(dim=1)
-    squares = torch.addcmul(first.new_zeros(()), first, first, value=scale**2)
+    squares = torch.addcmul(first.new_zeros(()), first, first, value=SCALE**2)
     for piece in others:
-        squares.addcmul_(piece, piece, value=scale**2)
+        squares.addcmul_(piece, piece, value=SCALE**2)
     return squares.sum(dim=1) if count > slices else squares.squeeze(1)
 
 
@@ -153,14 +171,8 @@ def spread(field_type: FieldType, values: Float[Tensor, "copies"]) -> Float[Tens
 
 def rms_of_copies(field_type: FieldType, rms: Float[Tensor, "channels"]) -> Float[Tensor, "copies"]:
     """Root-mean-squares of channels, taken together for each copy."""
-    pieces = split_runs(field_type, rms[None])
-    return torch.cat(
-        [
-            copy_norm / (piece.shape[1] * piece.shape[2]) ** 0.5
-            for piece in pieces
-            for copy_norm in [torch.linalg.vector_norm(piece[0], dim=(0, 1))]
-        ]
-    )
+    pieces = [piece[0].flatten(0, 1) for piece in split_runs(field_type, rms[None])]  # components of a copy, copies
+    return torch.cat([torch.linalg.vector_norm(piece, dim=0) / len(piece) ** 0.5 for piece in pieces])
 
 
 def split_runs(field_type: FieldType, x: Tensor) -> list[Tensor]:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, require_field_type
 from steerformer.nn.ops import average_pool, pad, per_axis, require_space
 
 
@@ -24,8 +24,9 @@ class AvgPool(nn.Module):
 
     Args:
         field_type: type of input and output.
-        kernel_size: width of the windows in voxels.
-        stride: distance between windows; by default their width.
+        kernel_size: width of the windows in voxels, for all axes or for each. Unequal widths and strides are for
+            voxels that are not cubes; else only turns that keep the window remain exact.
+        stride: distance between windows; by default their width, and for Gaussian windows always.
         antialiased: Gaussian windows.
     """
 
@@ -38,16 +39,21 @@ class AvgPool(nn.Module):
         antialiased: bool = False,
     ) -> None:
         super().__init__()
+        require_field_type(field_type, "AvgPool")
         dim = field_type.group.dim
         self.in_type = self.out_type = field_type
         self.kernel_size = per_axis(kernel_size, dim, "kernel_size")
         self.stride = self.kernel_size if stride is None else per_axis(stride, dim, "stride")
         self.antialiased = antialiased
+        if antialiased and self.stride != self.kernel_size:
+            raise ValueError(
+                f"the width of antialiased windows follows from their stride: leave stride out, or make it equal to "
+                f"kernel_size; got kernel_size {self.kernel_size} and stride {self.stride}."
+            )
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *coarse"]:
         require_space(self.in_type, x, "AvgPool")
-        windows = self.stride if self.antialiased else self.kernel_size
-        for i, (n, size) in enumerate(zip(x.shape[2:], windows, strict=True)):
+        for i, (n, size) in enumerate(zip(x.shape[2:], self.kernel_size, strict=True)):
             if n < size:
                 raise ValueError(f"a window of {size} voxels does not fit into axis {i} of space, which has {n}.")
         if self.antialiased:
@@ -63,7 +69,7 @@ class AvgPool(nn.Module):
         return average_pool(pad(x, margins), self.kernel_size, self.stride)
 
     def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, antialiased={self.antialiased}"
+        return f"{self.in_type}, kernel_size={self.kernel_size}, stride={self.stride}, antialiased={self.antialiased}"
 
 
 def _gaussian_samples(x: Tensor, axis: int, stride: int) -> Tensor:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steerformer.constants import ExactConstants
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, is_integer, require_field_type
 from steerformer.nn.linear import Linear
 
 
@@ -27,47 +27,51 @@ class TensorProduct(ExactConstants):
 
     def __init__(self, in_type: FieldType, out_type: FieldType, *, copies: int | None = None) -> None:
         super().__init__()
+        require_field_type(in_type, "TensorProduct")
+        require_field_type(out_type, "TensorProduct")
         if in_type.real or out_type.real:
             raise ValueError(f"TensorProduct takes and gives complex fields, got {in_type!r} to {out_type!r}.")
         if in_type.group is not out_type.group:
             raise ValueError(f"TensorProduct stays within one group, got {in_type!r} in and {out_type!r} out.")
-        if copies is not None and (not isinstance(copies, int) or copies < 1):
+        if copies is not None and not is_integer(copies, least=1):
             raise ValueError(f"the number of copies of each degree is an integer >= 1, got {copies!r}.")
         self.in_type, self.out_type = in_type, out_type
-        group, count = in_type.group, copies or max(in_type.multiplicities)
+        group, count = in_type.group, int(copies or max(in_type.multiplicities))
         factors = FieldType(group, [count * bool(n) for n in in_type.multiplicities])
         products = FieldType(group, [count * bool(n) for n in out_type.multiplicities])
         self.left, self.right = Linear(in_type, factors), Linear(in_type, factors)
         self.mix = Linear(products, out_type)
         self.factors, self.products = factors, products
-        self._couplings: list[tuple[int, int, int]] = []  # degree out, harmonic, degree in
-        for out in products.degrees:
-            triples = [
-                (out, harmonic, degree)
-                for degree in factors.degrees
-                for harmonic in group.harmonic_degrees(out, degree)
-                if abs(harmonic) in factors.degrees
-            ]
-            if not triples:
+        self._pairs = {out: self._coupled_to(out) for out in products.degrees}
+        for out, pairs in self._pairs.items():
+            if not pairs:
                 raise ValueError(f"no two degrees of {in_type} couple to degree {out}; leave it out of {out_type}.")
-            self._couplings += triples
             # |C(y)| = |y| shares 2 * orders of y out over the orders of `out`; real and imaginary part add up
-            scale = math.sqrt(group.irrep_dim(out) / (2 * len(triples)))
-            for i, (_, harmonic, degree) in enumerate(triples):
-                coupling = scale / math.sqrt(group.irrep_dim(abs(harmonic))) * group.coupling(out, harmonic, degree)
-                self.register_constant(f"_c{out}_{i}", coupling)
+            scale = math.sqrt(group.irrep_dim(out) / (2 * len(pairs)))
+            for i, (harmonic, degree) in enumerate(pairs):
+                with torch.device("cpu"):  # numbers are needed, wherever the layer is to live
+                    coupling = group.coupling(out, harmonic, degree)
+                self.register_constant(f"_c{out}_{i}", scale / math.sqrt(group.irrep_dim(abs(harmonic))) * coupling)
+
+    def _coupled_to(self, out: int) -> list[tuple[int, int]]:
+        """Pairs (harmonic, degree) that couple to degree ``out``, of those that the two mixtures have."""
+        degrees, harmonics_to = self.factors.degrees, self.in_type.group.harmonic_degrees
+        return [(harmonic, d) for d in degrees for harmonic in harmonics_to(out, d) if abs(harmonic) in degrees]
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
         left = dict(zip(self.factors.degrees, self.factors.split(self.left(x)), strict=True))
         right = dict(zip(self.factors.degrees, self.factors.split(self.right(x)), strict=True))
         sums = []
-        for out in self.products.degrees:
+        for out, pairs in self._pairs.items():
             terms = [
                 _couple(self.constant(f"_c{out}_{i}"), left[abs(harmonic)], right[degree], conjugate=harmonic < 0)
-                for i, (_, harmonic, degree) in enumerate(c for c in self._couplings if c[0] == out)
+                for i, (harmonic, degree) in enumerate(pairs)
             ]
             sums.append(torch.stack(terms).sum(dim=0) if len(terms) > 1 else terms[0])
         return self.mix(self.products.pack(sums))
+
+    def extra_repr(self) -> str:
+        return f"{self.in_type} -> {self.out_type}"
 
 
 def _couple(coupling: Tensor, a: Tensor, b: Tensor, *, conjugate: bool) -> Tensor:

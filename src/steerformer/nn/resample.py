@@ -6,7 +6,7 @@ from math import inf
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.nn.ops import interpolate, per_axis, require_space
 
 
@@ -23,23 +23,29 @@ class Resample(nn.Module):
         self, field_type: FieldType, *, scale: int | float | None = None, size: int | Sequence[int] | None = None
     ) -> None:
         super().__init__()
+        require_field_type(field_type, "Resample")
         if scale is not None and size is not None:
             raise ValueError(f"Resample takes a scale or a size, got both ({scale}, {size}).")
-        if scale is not None and not 0 < scale < inf:
-            raise ValueError(f"the scale of Resample is above 0 and finite, got {scale}.")
+        if scale is not None and not 0 < as_number(scale) < inf:
+            raise ValueError(f"the scale of Resample is a number above 0 and finite, for all axes, got {scale!r}.")
         self.in_type = self.out_type = field_type
-        self.scale, self.size = scale, size
+        self.scale, self.size = scale, None if size is None else self._per_axis(size)
 
     def forward(
         self, x: Float[Tensor, "batch channels *space"], size: int | Sequence[int] | None = None
     ) -> Float[Tensor, "batch channels *new"]:
         require_space(self.in_type, x, "Resample")
-        wanted = self.size if size is None else size
-        if wanted is None:
-            if self.scale is None:
-                raise ValueError("Resample was given neither scale nor size; pass a size in the call.")
-            wanted = [max(round(n * self.scale), 1) for n in x.shape[2:]]
-        return interpolate(x, per_axis(wanted, self.in_type.group.dim, "the size of Resample"))
+        return interpolate(x, self._scaled(x.shape[2:]) if size is None else self._per_axis(size))
+
+    def _scaled(self, space: Sequence[int]) -> Sequence[int]:
+        if self.size is not None:
+            return self.size
+        if self.scale is None:
+            raise ValueError("Resample was given neither scale nor size; pass a size in the call.")
+        return [max(round(n * self.scale), 1) for n in space]
+
+    def _per_axis(self, size: int | Sequence[int]) -> tuple[int, ...]:
+        return per_axis(size, self.in_type.group.dim, "the size of Resample")
 
     def extra_repr(self) -> str:
-        return f"scale={self.scale}, size={self.size}"
+        return f"{self.in_type}, scale={self.scale}, size={self.size}"

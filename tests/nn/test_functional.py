@@ -1,0 +1,71 @@
+"""torch.func: ensembles, gradients of single samples and Jacobians, of every layer."""
+
+import pytest
+import torch
+from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
+from torch.testing import assert_close
+
+import steerformer as sf
+from nn.layers import LAYERS, gapped, input_it_takes, randomised
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def energy(layer, x):
+    y = layer(x)
+    return (y * torch.linspace(-1, 1, y[0].numel()).view_as(y[0])).sum()
+
+
+def energy_of(layer, parameters, buffers, x):
+    return energy(lambda x: functional_call(layer, (parameters, buffers), (x,)), x)
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_an_ensemble_is_its_members(group, make):
+    """Values and gradients of three layers in one call, with one input for all of them."""
+    members = [randomised(make(group)).eval() for _ in range(3)]
+    x = input_it_takes(members[0])
+    stacked, buffers = stack_module_state(members)
+    if not stacked:
+        pytest.skip("nothing to stack")
+    call = vmap(lambda *state: functional_call(members[0], state, (x,)))
+    assert_close(call(stacked, buffers), torch.stack([member(x) for member in members]))
+    found = vmap(grad(lambda *state: energy_of(members[0], *state, x)))(stacked, buffers)
+    for i, member in enumerate(members):
+        energy(member, x).backward()
+        for name, parameter in member.named_parameters():
+            assert_close(found[name][i], parameter.grad)
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_gradients_of_single_samples(group, make):
+    layer = randomised(make(group)).eval()
+    state = dict(layer.named_parameters()), dict(layer.named_buffers())
+    x = input_it_takes(layer, batch=3).requires_grad_()
+    of_sample = grad(lambda parameters, one: energy_of(layer, parameters, state[1], one[None]), argnums=(0, 1))
+    into_parameters, into_x = vmap(of_sample, in_dims=(None, 0))(state[0], x)
+    energy(layer, x).backward()
+    assert_close(into_x, x.grad)
+    for name, parameter in layer.named_parameters():
+        assert_close(into_parameters[name].sum(dim=0), parameter.grad)
+
+
+@pytest.mark.parametrize("name", ["NormReLU", "LayerNorm", "Invariants"])
+def test_jacobians_of_layers_with_gradients_of_their_own(group, name):
+    layer = getattr(sf.nn, name)(gapped(group))
+    if name == "NormReLU":
+        layer = sf.nn.NormReLU(gapped(group), bias=-0.3)
+    x = layer.in_type.randn(1)
+    assert_close(jacrev(layer)(x), torch.autograd.functional.jacobian(layer, x))
+    twice = grad(lambda x: grad(lambda x: energy(layer, x))(x).square().sum())(x)
+    x.requires_grad_()
+    (once,) = torch.autograd.grad(energy(layer, x), x, create_graph=True)
+    assert_close(twice, torch.autograd.grad(once.square().sum(), x)[0])
+
+
+def test_per_sample_float16(group):
+    layer = sf.nn.NormReLU(gapped(group), bias=-0.3).half()
+    x = layer.in_type.randn(3, 2).half()
+    found = vmap(lambda one: layer(one[None])[0])(x)
+    assert found.dtype == torch.float16
+    assert_close(found, layer(x))
