@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
-from oracles import harmonics
 from torch import Tensor
 
+from oracles import harmonics
 from steerformer import FieldType
 
 

@@ -70,6 +70,8 @@ _POINTWISE = {
     "Invariants": keeping(sf.nn.Invariants),
     "Invariants-image": keeping(sf.nn.Invariants, of=image),
     "FieldDropout": keeping(sf.nn.FieldDropout),
+    "MLP": keeping(sf.nn.MLP),
+    "MLP-image": keeping(sf.nn.MLP, of=image),
 }
 _ON_GRIDS = {
     "Conv-1": conv(1),
@@ -103,6 +105,12 @@ _ON_GRIDS = {
     "AvgPool-2-stride-3": keeping(sf.nn.AvgPool, kernel_size=2, stride=3),
     "AvgPool-antialiased-2": keeping(sf.nn.AvgPool, kernel_size=2, antialiased=True),
     "AvgPool-antialiased-3": keeping(sf.nn.AvgPool, kernel_size=3, antialiased=True),
+    "Attention": keeping(sf.nn.Attention, num_heads=1),
+    "Attention-blockwise": keeping(sf.nn.Attention, num_heads=1, implementation="blockwise"),
+    "Attention-2-heads": keeping(sf.nn.Attention, of=vectors, num_heads=2, scale="total", radial="paper"),
+    "Attention-nowhere": keeping(sf.nn.Attention, num_heads=1, positional=False),
+    "TransformerBlock": keeping(sf.nn.TransformerBlock, num_heads=1),
+    "Encoder": keeping(sf.nn.Encoder, of=vectors, num_heads=2, depth=2),
     "Resample-2": keeping(sf.nn.Resample, scale=2.0),
     "Resample-0.6": keeping(sf.nn.Resample, scale=0.6),
     "Resample-to-5": keeping(sf.nn.Resample, size=5),

@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 import torch
-from nn import attention_oracle
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 import steerformer as sf
+from nn import attention_oracle
 from steerformer import SO2, FieldType
 from steerformer.nn import blockwise
 from steerformer.nn.attend import attend
@@ -118,7 +118,7 @@ def test_the_blockwise_one_says_that_it_has_none(group):
     inputs, table = core_inputs(group)
     out = attend(*inputs, table, implementation="blockwise")
     (gradient,) = torch.autograd.grad(out.square().sum(), inputs[0], create_graph=True)
-    with pytest.raises(RuntimeError, match="first derivatives only; .* implementation='dense'"):
+    with pytest.raises(RuntimeError, match=r"first derivatives only; .* implementation='dense'"):
         gradient.sum().backward()
 
 
@@ -194,7 +194,7 @@ def test_the_map_and_its_largest_entries(group, small_blocks):
 def test_a_map_of_many_voxels_is_refused_but_its_maxima_are_not():
     layer = sf.nn.Attention(FieldType(SO2, (1,)), num_heads=1)
     x = layer.in_type.randn(1, (65, 64))
-    with torch.no_grad(), pytest.raises(ValueError, match="4160 tokens is too large .* return_weights='max'"):
+    with torch.no_grad(), pytest.raises(ValueError, match=r"4160 tokens is too large .* return_weights='max'"):
         layer(x, return_weights=True)
     with torch.no_grad():
         assert layer(x, return_weights="max")[1].shape == (1, 1, 65, 64)
@@ -222,7 +222,7 @@ def test_tables_are_shared_and_no_part_of_the_state(group):
     second.load_state_dict(first.state_dict())
     x = first.in_type.randn(1, (6,) * group.dim)
     assert torch.equal(first(x), second(x))
-    assert torch.equal(pickle.loads(pickle.dumps(first))(x), second(x))  # noqa: S301
+    assert torch.equal(pickle.loads(pickle.dumps(first))(x), second(x))
 
 
 def test_double_has_double_tables(group):
@@ -275,13 +275,13 @@ def test_words_for_mistakes(group, unchecked):
         attention(fields(group), num_heads=4)
     with pytest.raises(ValueError, match="num_heads is an integer >= 1, got 0"):
         attention(fields(group), num_heads=0)
-    with pytest.raises(ValueError, match="takes complex fields, .*lift an image with Conv"):
+    with pytest.raises(ValueError, match=r"takes complex fields, .*lift an image with Conv"):
         attention(FieldType.image(group, 2), num_heads=1)
     with pytest.raises(ValueError, match="scale is 'paper' or 'total', got 'none'"):
         attention(fields(group), num_heads=2, scale="none")
     with pytest.raises(ValueError, match="implementation is 'auto', 'dense' or 'blockwise', got 'flash'"):
         attention(fields(group), num_heads=2, implementation="flash")
-    with pytest.raises(ValueError, match="radial is 'soft', 'paper' or a function .*, got 'gauss'"):
+    with pytest.raises(ValueError, match=r"radial is 'soft', 'paper' or a function .*, got 'gauss'"):
         attention(fields(group), num_heads=2, radial="gauss")
     with pytest.raises(ValueError, match="spacing is one positive number for each"):
         attention(fields(group), num_heads=2, spacing=(1.0,) * 4)
@@ -291,7 +291,7 @@ def test_words_for_mistakes(group, unchecked):
     x = layer.in_type.randn(2, grid(group))
     with pytest.raises(ValueError, match="return_weights is True, False or 'max', got 'all'"):
         layer(x, return_weights="all")
-    with pytest.raises(ValueError, match="a mask is boolean, .*got torch.float32"):
+    with pytest.raises(ValueError, match=r"a mask is boolean, .*got torch.float32"):
         layer(x, torch.ones(2, *grid(group)))
     with pytest.raises(ValueError, match=r"of shape \(batch, \*space\)"):
         layer(x, torch.ones(1, *grid(group), dtype=torch.bool))

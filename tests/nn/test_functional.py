@@ -9,6 +9,7 @@ import steerformer as sf
 from nn.layers import LAYERS, gapped, input_it_takes, randomised
 
 pytestmark = pytest.mark.usefixtures("float64")
+FUNCTIONAL = [parameter for parameter in LAYERS if parameter.id != "Attention-blockwise"]  # which says that it is not
 
 
 def energy(layer, x):
@@ -20,7 +21,7 @@ def energy_of(layer, parameters, buffers, x):
     return energy(lambda x: functional_call(layer, (parameters, buffers), (x,)), x)
 
 
-@pytest.mark.parametrize("make", LAYERS)
+@pytest.mark.parametrize("make", FUNCTIONAL)
 def test_an_ensemble_is_its_members(group, make):
     """Values and gradients of three layers in one call, with one input for all of them."""
     members = [randomised(make(group)).eval() for _ in range(3)]
@@ -37,7 +38,7 @@ def test_an_ensemble_is_its_members(group, make):
             assert_close(found[name][i], parameter.grad)
 
 
-@pytest.mark.parametrize("make", LAYERS)
+@pytest.mark.parametrize("make", FUNCTIONAL)
 def test_gradients_of_single_samples(group, make):
     layer = randomised(make(group)).eval()
     state = dict(layer.named_parameters()), dict(layer.named_buffers())
@@ -69,3 +70,9 @@ def test_per_sample_float16(group):
     found = vmap(lambda one: layer(one[None])[0])(x)
     assert found.dtype == torch.float16
     assert_close(found, layer(x))
+
+
+def test_blockwise_attention_says_that_it_is_not(group):
+    layer = sf.nn.Attention(gapped(group), num_heads=1, implementation="blockwise")
+    with pytest.raises(ValueError, match=r"blockwise attention does not work under torch.func; .*'dense' or 'auto'"):
+        grad(lambda x: energy(layer, x))(layer.in_type.randn(1, 3))

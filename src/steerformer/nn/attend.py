@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from steerformer.nn.blockwise import attend_blocks, strongest_in_blocks
+from steerformer.nn.ops import is_functional, without_autocast
 
 Implementation = Literal["auto", "dense", "blockwise"]
 _MOST_DENSE = 128  # tokens; up to here one step on all pairs is faster than blocks
@@ -43,14 +44,14 @@ def attend(
         mask: keys that count. A query that no key counts for gets zeros.
         implementation: ``"dense"`` forms all pairs and is plain torch, so that it has derivatives of every order;
             ``"blockwise"`` goes over blocks of queries, takes scores again in backward, and has first derivatives
-            only; ``"auto"`` takes the faster one.
+            only; ``"auto"`` takes the faster one (under torch.func the dense one, which alone works there).
     """
     _require_grid(q, table)
     dtype = q.dtype
     if dtype in (torch.float16, torch.bfloat16):
         q, k, v, key_map, value_map, table = (x.float() for x in (q, k, v, key_map, value_map, table))
-    with torch.autocast(q.device.type, enabled=False):
-        if _choose(implementation, q.shape[-1]) == "dense":
+    with without_autocast(q):
+        if _choose(implementation, q) == "dense":
             weights, basis = _dense_weights(q, k, key_map, table, mask)
             content = torch.einsum("bhij,bhej->bhei", weights, v)
             position = torch.einsum("bhij,ijr->bhri", weights, basis)
@@ -92,12 +93,19 @@ def strongest_weights(
     return strongest_in_blocks(q, k, _position_rows(q, key_map), table, mask).flip(-1)
 
 
-def _choose(implementation: str, tokens: int) -> str:
-    if implementation not in ("auto", "dense", "blockwise"):
-        raise ValueError(f"implementation is 'auto', 'dense' or 'blockwise', got {implementation!r}.")
+def require_implementation(name: str) -> None:
+    """Raise ``ValueError`` unless there is such an implementation."""
+    if name not in ("auto", "dense", "blockwise"):
+        raise ValueError(f"implementation is 'auto', 'dense' or 'blockwise', got {name!r}.")
+
+
+def _choose(implementation: str, q: Tensor) -> str:
+    require_implementation(implementation)
+    if implementation == "blockwise" and is_functional(q):
+        raise ValueError("blockwise attention does not work under torch.func; take implementation='dense' or 'auto'.")
     if implementation != "auto":
         return implementation
-    return "dense" if tokens <= _MOST_DENSE else "blockwise"
+    return "dense" if q.shape[-1] <= _MOST_DENSE or is_functional(q) else "blockwise"
 
 
 def _require_grid(q: Tensor, table: Tensor) -> None:

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
-from steerformer.nn.attend import Implementation, attend, attention_map, strongest_weights
+from steerformer.fields import FieldType, is_integer, require_field_type
+from steerformer.nn.attend import Implementation, attend, attention_map, require_implementation, strongest_weights
 from steerformer.nn.linear import Linear
 from steerformer.nn.ops import require_space
 from steerformer.nn.position import PositionalEncoding, Radial
@@ -53,13 +53,13 @@ class Attention(nn.Module):
         implementation: Implementation = "auto",
     ) -> None:
         super().__init__()
+        require_field_type(field_type, "Attention")
         _require_heads(field_type, num_heads)
         if scale not in ("paper", "total"):
             raise ValueError(f"scale is 'paper' or 'total', got {scale!r}.")
-        if implementation not in ("auto", "dense", "blockwise"):
-            raise ValueError(f"implementation is 'auto', 'dense' or 'blockwise', got {implementation!r}.")
+        require_implementation(implementation)
         self.in_type = self.out_type = field_type
-        self.num_heads, self.scale, self.implementation = num_heads, scale, implementation
+        self.num_heads, self.scale, self.implementation = int(num_heads), scale, implementation
         self.query, self.key, self.value = (Linear(field_type, field_type) for _ in range(3))
         self.out = Linear(field_type, field_type)
         self.key_position: PositionalEncoding | None = None
@@ -169,7 +169,7 @@ def _require_heads(field_type: FieldType, num_heads: int) -> None:
         raise ValueError(
             f"Attention takes complex fields, got {field_type!r}; lift an image with Conv, or scalars with Linear."
         )
-    if isinstance(num_heads, bool) or not isinstance(num_heads, int) or num_heads < 1:
+    if not is_integer(num_heads, least=1):
         raise ValueError(f"num_heads is an integer >= 1, got {num_heads!r}.")
     possible = math.gcd(*field_type.multiplicities)
     if possible % num_heads:

@@ -79,7 +79,7 @@ def attend_blocks_backward(
         into_k.baddbmm_(block.both.mT, by_head)
         into_q[:, :, here] = _gather_both(torch.bmm(by_head, keys.mT)).mT
         torch.bmm(pairs.flatten(1, 2), block.basis.mT, out=into_rows[here])
-    into_rows = into_rows.view(tokens, 2, batch * heads, -1).permute(2, 1, 3, 0).reshape(rows.shape)
+    into_rows = into_rows.view(tokens, 2, batch * heads, table.shape[-1]).permute(2, 1, 3, 0).reshape(rows.shape)
     return into_q.view(q.shape), into_k.view(k.shape), into_v.view(v.shape), into_rows
 
 

@@ -1,7 +1,6 @@
 """Steerable convolution."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from steerformer.kernels import Family, KernelBasis, Spectrum, VoxelKernels
 from steerformer.kernels.basis import real_kernel
 from steerformer.kernels.voxels import DEFAULT_SPECTRUM, Normalization
 from steerformer.nn.bands import Band, bands
-from steerformer.nn.ops import convolve, is_autocast, is_traced, per_axis, require_dtype, require_space
+from steerformer.nn.ops import convolve, is_traced, per_axis, require_dtype, require_space, without_autocast
 
 
 class Conv(nn.Module):
@@ -171,8 +170,7 @@ class Conv(nn.Module):
 
     def _assemble(self) -> list[tuple[Tensor, ...]]:
         """Real kernels of each band: three for complex arithmetic, one where either side is real."""
-        autocast = is_autocast(self.weight)  # low precision is for products with data
-        with torch.autocast(self.weight.device.type, enabled=False) if autocast else nullcontext():
+        with without_autocast(self.weight):  # low precision is for products with data
             whole = self.basis.assemble(self.weight)
         return [self._real_kernels(whole[:, band.out, band.inp]) for band in self._bands]
 

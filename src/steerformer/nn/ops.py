@@ -1,6 +1,7 @@
 """The one place that knows how many axes space has, and how copies of irreps lie in the channels."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -40,6 +41,11 @@ def is_autocast(x: Tensor) -> bool:
     """Whether autocast is on for the device of ``x``, if that has any."""
     device = x.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """A context in which products stay in the precision of their factors."""
+    return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else nullcontext()
 
 
 def convolve(
@@ -114,7 +120,12 @@ def inverse_scaled_length(x: Float[Tensor, "batch components *rest"], *, least: 
 
 def is_traced(*tensors: Tensor) -> bool:
     """Whether torch.compile, torch.export or torch.func follows, all of which prefer plain expressions to writing."""
-    return torch.compiler.is_compiling() or any(torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors)
+    return torch.compiler.is_compiling() or any(is_functional(x) for x in tensors)
+
+
+def is_functional(x: Tensor) -> bool:
+    """Whether ``x`` is torch.func's stand-in for a tensor."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 class _Length(torch.autograd.Function):

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.groups import Group
 
 Profile = Callable[[Tensor, int], Tensor]
@@ -56,6 +56,7 @@ class PositionalEncoding(nn.Module):
         self, field_type: FieldType, *, radial: Radial = "soft", spacing: Sequence[float] | None = None
     ) -> None:
         super().__init__()
+        require_field_type(field_type, "PositionalEncoding")
         if field_type.real:
             raise ValueError(f"positions are encoded in complex fields, got {field_type!r}, which has no directions.")
         self.out_type, self.radial = field_type, _profile(radial)
@@ -168,7 +169,7 @@ def _profile(radial: Radial) -> Profile:
 def _checked_spacing(spacing: Sequence[float] | None, dim: int) -> tuple[float, ...] | None:
     if spacing is None:
         return None
-    steps = tuple(float(step) for step in spacing)
+    steps = tuple(as_number(step) for step in spacing)
     if len(steps) != dim or not all(0 < step < math.inf for step in steps):
         raise ValueError(f"spacing is one positive number for each of {dim} axes, got {spacing!r}.")
     return steps

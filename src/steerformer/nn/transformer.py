@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType
+from steerformer.fields import FieldType, is_integer, require_field_type
 from steerformer.nn.activation import NormReLU
 from steerformer.nn.attention import Attention
 from steerformer.nn.dropout import FieldDropout
@@ -29,6 +29,7 @@ class MLP(nn.Module):
 
     def __init__(self, field_type: FieldType, *, hidden: FieldType | None = None, bias: float = -0.5) -> None:
         super().__init__()
+        require_field_type(field_type, "MLP")
         self.in_type = self.out_type = field_type
         self.hidden = hidden or FieldType(
             field_type.group, [2 * copies for copies in field_type.multiplicities], real=field_type.real
@@ -40,6 +41,9 @@ class MLP(nn.Module):
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         out: Tensor = self.contract(self.nonlinearity(self.expand(x)))
         return out
+
+    def extra_repr(self) -> str:
+        return f"{self.in_type}, hidden={self.hidden}"
 
 
 class TransformerBlock(nn.Module):
@@ -66,6 +70,7 @@ class TransformerBlock(nn.Module):
         **attention: Any,
     ) -> None:
         super().__init__()
+        require_field_type(field_type, "TransformerBlock")
         self.in_type = self.out_type = field_type
         self.attention_norm, self.mlp_norm = LayerNorm(field_type), LayerNorm(field_type)
         self.attention = Attention(field_type, num_heads=num_heads, **attention)
@@ -82,6 +87,9 @@ class TransformerBlock(nn.Module):
         x = x + self.dropout(self.mlp(self.mlp_norm(x)))
         return x
 
+    def extra_repr(self) -> str:
+        return str(self.in_type)
+
 
 class Encoder(nn.Module):
     """``depth`` transformer blocks in a row; options as for :class:`TransformerBlock`.
@@ -91,7 +99,8 @@ class Encoder(nn.Module):
 
     def __init__(self, field_type: FieldType, *, num_heads: int, depth: int = 1, **options: Any) -> None:
         super().__init__()
-        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        require_field_type(field_type, "Encoder")
+        if not is_integer(depth, least=1):
             raise ValueError(f"depth is an integer >= 1, got {depth!r}.")
         self.in_type = self.out_type = field_type
         options = {"gain": 1 / math.sqrt(2 * max(depth, _STEADY_DEPTH)), **options}
@@ -103,3 +112,6 @@ class Encoder(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         return x
+
+    def extra_repr(self) -> str:
+        return str(self.in_type)
