@@ -43,9 +43,33 @@ assert_close(net.state_dict(), twin.state_dict(), rtol=1e-4, atol=1e-5)
 """
 
 
-def compiled(*arguments):
+ATTENTION = """
+import copy, sys
+import torch
+from torch.testing import assert_close
+import steerformer as sf
+group, implementation = getattr(sf, sys.argv[2]), sys.argv[3]
+torch.manual_seed(0)
+fields = sf.FieldType(group, (2, 2))
+net = sf.nn.Encoder(fields, num_heads=2, implementation=implementation)
+twin = copy.deepcopy(net)
+compiled = torch.compile(net, fullgraph=True, backend="eager")
+for size in (3, 4, 5):  # the second makes torch take sizes as unknown
+    x = fields.randn(2, size).requires_grad_()
+    y = x.detach().clone().requires_grad_()
+    found, expected = compiled(x), twin(y)
+    assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    assert_close(x.grad, y.grad, rtol=1e-3, atol=1e-4)
+for ours, theirs in zip(net.parameters(), twin.parameters(), strict=True):
+    assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)
+"""
+
+
+def compiled(*arguments, script=SCRIPT):
     tests = str(Path(__file__).parents[1])
-    run = subprocess.run([sys.executable, "-c", SCRIPT, tests, *arguments], capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, "-c", script, tests, *arguments], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
 
 
@@ -53,6 +77,11 @@ def compiled(*arguments):
 def test_all_layers_are_one_graph(group, backend):
     """With aot_eager torch also writes the graph of the backward pass itself."""
     compiled(repr(group), backend, "train")
+
+
+@pytest.mark.parametrize(("name", "implementation"), [("SO2", "blockwise"), ("SO3", "dense")])
+def test_attention_is_one_graph_for_grids_of_all_sizes(name, implementation):
+    compiled(name, implementation, script=ATTENTION)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler (g++)")

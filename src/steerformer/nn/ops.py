@@ -125,7 +125,7 @@ def is_traced(*tensors: Tensor) -> bool:
 
 def is_functional(x: Tensor) -> bool:
     """Whether ``x`` is torch.func's stand-in for a tensor."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 class _Length(torch.autograd.Function):

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType, as_number, require_field_type
-from steerformer.groups import Group
+from steerformer.groups import GROUPS, Group
 
 Profile = Callable[[Tensor, int], Tensor]
 Radial = Literal["soft", "paper"] | Profile
@@ -35,7 +36,7 @@ def soft_inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor
 _PROFILES: dict[str, Profile] = {"soft": soft_inverse_square, "paper": inverse_square}
 
 
-class PositionalEncoding(nn.Module):
+class PositionalEncoding(ExactConstants):
     r"""A field of relative positions, $P_\rho(x) = w_\rho\, \phi(r)\, Y_\rho(x/r)$ (paper, section 4.2).
 
     $$P_\rho(R x) = \rho(R)\, P_\rho(x),$$
@@ -59,11 +60,16 @@ class PositionalEncoding(nn.Module):
         require_field_type(field_type, "PositionalEncoding")
         if field_type.real:
             raise ValueError(f"positions are encoded in complex fields, got {field_type!r}, which has no directions.")
-        self.out_type, self.radial = field_type, _profile(radial)
+        self.out_type, self.radial = field_type, _checked_profile(radial)
         self.spacing = _checked_spacing(spacing, field_type.group.dim)
         self.weight = nn.Parameter(torch.randn(2, field_type.copies))
-        self.table((1,) * field_type.group.dim)  # a radial profile that cannot work fails here
-        _component_index(field_type)
+        table = self.table((1,) * field_type.group.dim)  # a radial profile that cannot work fails here
+        with torch.device("cpu"):
+            copies, harmonics = _places(field_type)
+        self.register_constant("_copies", copies)
+        self.register_constant("_harmonics", harmonics)
+        self._rows = table.shape[-1]
+        self._complex = self._rows > harmonics.shape[1]
 
     def forward(self, points: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch channels"]:
         """The encoding of offsets, in the units of ``spacing``: channels as in a field of type ``out_type``."""
@@ -78,24 +84,24 @@ class PositionalEncoding(nn.Module):
 
     def matrix(self) -> Float[Tensor, "channels rows"]:
         """The weights as the matrix that takes the rows of :meth:`basis` to channels."""
-        copies, components, is_complex = _component_index(self.out_type)
-        components = components.to(self.weight)
-        re, im = (part[copies, None] * components for part in self.weight)
-        if not is_complex:
+        re, im = (self.weight @ self.constant("_copies").mT)[..., None] * self.constant("_harmonics")
+        if not self._complex:
             return torch.cat([re, im])
         return torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
 
-    @torch.compiler.assume_constant_result
     def table(self, space: tuple[int, ...]) -> Float[Tensor, "*offsets rows"]:
         """:meth:`basis` of all offsets on a grid of this size: entry ``t`` of an axis is offset ``n - 1 - t``.
 
         Made once for all layers and calls with the same grid, and no part of the state dict.
         """
-        like = self.weight
-        if torch.compiler.is_compiling() or type(self).basis is not PositionalEncoding.basis:
-            return self.basis(_offsets(space, self.spacing)).to(like)
-        group, degrees = self.out_type.group, self.out_type.degrees
-        return _shared_table(group, degrees, self.radial, space, self.spacing, like.dtype, like.device)
+        group, degrees, spacing = self.out_type.group, self.out_type.degrees, self.spacing or (1.0,) * len(space)
+        like = self.weight.detach()
+        if type(self).basis is PositionalEncoding.basis and not torch.compiler.is_compiling():
+            return _shared_table(group, degrees, self.radial, space, spacing, like.dtype, like.device)
+        name = next((name for name, known in _PROFILES.items() if known is self.radial), None)
+        if type(self).basis is PositionalEncoding.basis and name and not torch.compiler.is_exporting():
+            return offset_table(group.name, degrees, name, space, spacing, self._rows, like)
+        return self.basis(_offsets(space, spacing)).to(like)  # nothing but torch's own operations
 
     def extra_repr(self) -> str:
         name = getattr(self.radial, "__name__", repr(self.radial))
@@ -125,7 +131,7 @@ def _shared_table(
     degrees: tuple[int, ...],
     radial: Profile,
     space: tuple[int, ...],
-    spacing: tuple[float, ...] | None,
+    spacing: tuple[float, ...],
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
@@ -136,29 +142,59 @@ def _shared_table(
     return table.to(device=device, dtype=dtype)
 
 
-def _offsets(space: Sequence[int], spacing: Sequence[float] | None) -> Float[Tensor, "*offsets dim"]:
-    steps = [1.0] * len(space) if spacing is None else spacing
-    axes = [(n - 1 - torch.arange(2 * n - 1, dtype=torch.float64)) * step for n, step in zip(space, steps, strict=True)]
+def _offsets(space: Sequence[int], spacing: Sequence[float]) -> Float[Tensor, "*offsets dim"]:
+    axes = [
+        (n - 1 - torch.arange(2 * n - 1, dtype=torch.float64)) * step for n, step in zip(space, spacing, strict=True)
+    ]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
-@lru_cache(maxsize=64)
-def _component_index(field_type: FieldType) -> tuple[Tensor, Tensor, bool]:
-    """For each channel of one part: its copy, and its harmonic as a row of zeros and a one; are harmonics complex?"""
-    copies, harmonics = [], []
+def _places(field_type: FieldType) -> tuple[Float[Tensor, "component copy"], Float[Tensor, "component order"]]:
+    """Which copy, and which harmonic, each channel of one part belongs to: a one among zeros."""
+    copies: list[int] = []
+    harmonics: list[int] = []
     first_copy = first_order = 0
     for degree in field_type.degrees:
         orders, count = field_type.group.irrep_dim(degree), field_type.multiplicity(degree)
         copies += [first_copy + copy for _ in range(orders) for copy in range(count)]
         harmonics += [first_order + order for order in range(orders) for _ in range(count)]
         first_copy, first_order = first_copy + count, first_order + orders
-    with torch.device("cpu"), torch.inference_mode(False):
-        example = field_type.group.harmonics(0, torch.eye(field_type.group.dim, dtype=torch.float64)[0])
-        chosen = torch.eye(first_order, dtype=torch.float64)[harmonics]
-        return torch.tensor(copies), chosen, example.is_complex()
+    return _one_hot(copies), _one_hot(harmonics)
 
 
-def _profile(radial: Radial) -> Profile:
+def _one_hot(places: list[int]) -> Tensor:
+    return torch.eye(max(places) + 1, dtype=torch.float64)[places]
+
+
+@torch.library.custom_op("steerformer::offset_table", mutates_args=())
+def offset_table(
+    group: str,
+    degrees: Sequence[int],
+    radial: str,
+    space: Sequence[int],
+    spacing: Sequence[float],
+    rows: int,
+    like: Tensor,
+) -> Tensor:
+    """The table by names and numbers alone: an operator that torch.compile takes whole, for every size of grid."""
+    key = (GROUPS[group], tuple(degrees), _PROFILES[radial], tuple(space), tuple(spacing))
+    return _shared_table(*key, like.dtype, like.device).clone()  # which compiled code may write over
+
+
+@offset_table.register_fake
+def _table_shape(
+    group: str,
+    degrees: Sequence[int],
+    radial: str,
+    space: Sequence[int],
+    spacing: Sequence[float],
+    rows: int,
+    like: Tensor,
+) -> Tensor:
+    return like.new_empty(*(2 * n - 1 for n in space), rows)
+
+
+def _checked_profile(radial: Radial) -> Profile:
     if callable(radial):
         return radial
     if radial not in _PROFILES:
