@@ -65,7 +65,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         _draw_panel(panel, [row for row in rows if row["dim"] == dim])
         panel.set_title(f"{dim}D", loc="left")
     panels[0, 0].set_ylabel("peak memory, forward + backward, MB")
-    panels[0, 0].legend(frameon=False, fontsize=8, loc="upper left")
+    panels[0, 0].legend(frameon=False, fontsize=8, loc="lower right")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
@@ -86,13 +86,13 @@ def _draw_panel(panel: Any, rows: list[dict[str, Any]]) -> None:
 
 
 def _draw_guides(panel: Any, rows: list[dict[str, Any]]) -> None:
-    """Thin lines of slope 1 and 2, through the last of ours and the first of the naive way."""
+    """Thin lines of slope 1 and 2, above the last of ours and the first of the naive way."""
     ours, naive = rows[-1], rows[0]
     for power, tokens, peak, ends in (
-        (1, ours["tokens"], 2 * ours["auto"]["peak_mb"], (FIRST_TOKENS, ours["tokens"])),
-        (2, naive["tokens"], 2 * naive["naive"]["peak_mb"], (naive["tokens"], FIRST_TOKENS)),
+        (1, ours["tokens"], 2 * ours["auto"]["peak_mb"], (FIRST_TOKENS, ours["tokens"] / 4)),
+        (2, naive["tokens"], 2 * naive["naive"]["peak_mb"], (naive["tokens"], FIRST_TOKENS / 2)),
     ):
         x = np.array(ends, dtype=float)
         y = peak * (x / tokens) ** power
         panel.plot(x, y, color="0.6", linewidth=0.7)
-        panel.annotate(f"slope {power}", (x[0], y[0]), (-4, 6), textcoords="offset points", color="0.4", fontsize=8)
+        panel.annotate(f"slope {power}", (x[1], y[1]), (4, 0), textcoords="offset points", color="0.4", fontsize=8)
