@@ -1,5 +1,6 @@
 """Time and memory of functions, measured side by side in one process."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,10 +28,12 @@ class Contestant:
         output.backward(torch.ones_like(output))
 
 
-def interleaved_times(contestants: list[Contestant], *, rounds: int, seconds: float = 10.0) -> dict[str, float]:
+def interleaved_times(
+    contestants: list[Contestant], *, rounds: int, seconds: float = 10.0, warm: bool = True
+) -> dict[str, float]:
     """Best time of each, taking turns, so that a busy moment of the machine hits all alike."""
     best = {contestant.name: float("inf") for contestant in contestants}
-    for contestant in contestants:
+    for contestant in contestants if warm else ():
         contestant.run()  # caches, lazily made constants, threads
     end = time.perf_counter() + seconds
     for done in range(rounds):
@@ -44,7 +47,8 @@ def interleaved_times(contestants: list[Contestant], *, rounds: int, seconds: fl
 
 
 def peak_memory(contestant: Contestant) -> int:
-    """Most bytes alive at one time that the call allocated, temporaries inside operators included."""
+    """Most bytes alive at one time of those the run allocates: forward, backward, and temporaries of operators."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler prints each of its starts
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:

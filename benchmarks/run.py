@@ -1,66 +1,97 @@
-"""Measures every layer, writes benchmarks/results.json and the table of README.md. Run it with `make bench`."""
+"""Measures layers and attention; writes benchmarks/results.json, the tables of README.md and a plot: `make bench`."""
 
 import argparse
 import json
-import platform
-import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from cases import Case, all_cases
-from measure import Contestant, interleaved_times, peak_memory
+
+import attention
+import growth
+import layers
+import machine
+import report
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results.json"
+README = ROOT / "README.md"
+MARKERS = LAYER_MARKER, ATTENTION_MARKER = "bench", "bench-attention"
+PICTURE = "docs/images/attention-memory.png"
+
+Job = tuple[str, str, Callable[[], dict[str, Any]]]
+"""Section of the results, name, and what gives the row."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="measure the cases whose name contains this, and write nothing")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=10.0, help="about how long to repeat each measurement")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    rows = []
-    for case in all_cases():
-        if options.only in case.name:
-            rows.append(measure(case))
-            print(line(rows[-1]), flush=True)
     if not options.only:
-        machine = {"torch": torch.__version__, "threads": options.threads, "processor": platform.machine()}
-        RESULTS.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
-        write_readme(rows)
+        require_markers(README)
+    results: dict[str, Any] = {"machine": machine.describe(ROOT), "layers": [], "attention": [], "memory": []}
+    for section, name, measure in all_jobs(options.seconds):
+        if options.only.lower() not in name.lower():
+            continue
+        torch.manual_seed(0)
+        results[section].append(measure())
+        print(_line(section, results[section][-1]), flush=True)
+        if not options.only:  # after each, so that an interrupted run keeps what it has
+            _save(results)
+    if not options.only:
+        results["memory_slopes"] = growth.slopes(results["memory"])
+        _save(results)
+        growth.draw(results["memory"], ROOT / PICTURE)
+        write_readme(README, results)
 
 
-def measure(case: Case) -> dict[str, object]:
-    """Forward in eval mode, forward and backward in training mode, and peak memory of the latter."""
-    row: dict[str, object] = {"name": case.name, "peer": case.peer_name}
-    for mode, backward in (("forward", False), ("training", True)):
-        case.ours.train(backward)
-        ours = Contestant("ours", lambda: case.ours(case.input), backward)
-        peer = Contestant("peer", lambda: case.peer(case.peer_input), backward)
-        times = interleaved_times([ours, peer], rounds=15)
-        row[f"{mode}_ms"] = round(1e3 * times["ours"], 2)
-        row[f"{mode}_ratio"] = round(times["ours"] / times["peer"], 2)
-        row[f"{mode}_memory_ratio"] = round(peak_memory(ours) / max(peak_memory(peer), 1), 2)
-    row["allowed"] = [case.limit_eval, case.limit]
-    return row
+def all_jobs(seconds: float) -> Iterator[Job]:
+    """Everything there is to measure; nothing is built before its turn."""
+    for name, build in layers.all_cases():
+        yield "layers", name, partial(_measure_layer, name, build, seconds)
+    for grid in attention.GRIDS:
+        yield "attention", attention.name(grid), partial(attention.measure_grid, grid, seconds=seconds)
+    for grid in growth.GRIDS:
+        yield "memory", growth.name(grid), partial(growth.measure_growth, grid)
 
 
-def line(row: dict[str, object]) -> str:
-    keys = ("name", "peer", "forward_ms", "forward_ratio", "training_ms", "training_ratio", "training_memory_ratio")
-    return "| " + " | ".join(str(row[key]) for key in keys) + " |"
+def require_markers(readme: Path) -> None:
+    """Say what is missing now rather than after an hour of measuring."""
+    for marker in MARKERS:
+        report.replace_between(readme.read_text(), marker, "")
 
 
-def write_readme(rows: list[dict[str, object]]) -> None:
-    header = "| layer | beside | forward, ms | ratio | forward + backward, ms | ratio | peak memory, ratio |"
-    table = "\n".join([header, "|" + " --- |" * 7, *map(line, rows)])
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    marked = re.compile(r"(<!-- bench -->\n).*?(<!-- /bench -->)", re.DOTALL)
-    if not marked.search(text):
-        raise SystemExit("README.md has no <!-- bench --> ... <!-- /bench --> to write the table into.")
-    readme.write_text(marked.sub(lambda found: found[1] + table + "\n" + found[2], text))
+def write_readme(readme: Path, results: dict[str, Any]) -> None:
+    """Put the tables between their markers."""
+    measured_on = machine.sentence(results["machine"])
+    text = report.replace_between(
+        readme.read_text(), LAYER_MARKER, f"{report.layer_table(results['layers'])}\n\n{measured_on}"
+    )
+    note = report.growth_note(results["memory_slopes"], PICTURE)
+    text = report.replace_between(text, ATTENTION_MARKER, f"{report.attention_table(results['attention'])}\n\n{note}")
+    readme.write_text(text)
+
+
+def _measure_layer(name: str, build: Callable[[], layers.Case], seconds: float) -> dict[str, Any]:
+    return layers.measure(name, build(), seconds=seconds)
+
+
+def _save(results: dict[str, Any]) -> None:
+    """Write beside and move, so that no interruption leaves half a file."""
+    beside = RESULTS.with_suffix(".tmp")
+    beside.write_text(json.dumps(results, indent=1) + "\n")
+    beside.replace(RESULTS)
+
+
+def _line(section: str, row: dict[str, Any]) -> str:
+    if section == "layers":
+        return report.line(report.layer_cells(row))
+    return report.line(report.attention_cells(row)) if section == "attention" else json.dumps(row)
 
 
 if __name__ == "__main__":
