@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-_BLOCK = 1 << 20  # scores of a block: enough for fast products, and not too many for caches
+_BLOCK = 1 << 21  # scores of a block: enough for fast products, and not too many for caches
 _LEAST_QUERIES = 32
 _TINY = 1e-30  # keeps s / |s| finite; there the gradient is 0
 
@@ -37,8 +38,8 @@ def attend_blocks(
     position = q.new_empty(tokens, batch * heads, table.shape[-1])
     values = v.flatten(0, 1).mT
     for block in _blocks(q, k, rows, table, mask):
-        torch.bmm(block.weights.transpose(0, 1), values, out=content[:, block.queries])
-        torch.bmm(block.weights, block.basis.mT, out=position[block.queries])
+        content[:, block.queries] = torch.bmm(block.weights, values)
+        torch.bmm(block.weights.transpose(0, 1), block.basis.mT, out=position[block.queries])
     return content.unflatten(0, (batch, heads)), position.unflatten(1, (batch, heads))
 
 
@@ -58,118 +59,132 @@ def attend_blocks_backward(
     """Gradients of queries, keys, values and rows."""
     batch, heads, components, tokens = q.shape
     grad_content, grad_position = grad_content.flatten(0, 1), grad_position.flatten(1, 2)
-    # softmax's backward needs sum_j a_ij da_ij, which is what the outputs and their gradients say already
-    together = (grad_content * content.flatten(0, 1)).sum(dim=-1).T + (grad_position * position.flatten(1, 2)).sum(-1)
+    # softmax's backward takes sum_j a_ij da_ij from all da_ij; the outputs and their gradients say how much that is
+    common = (grad_content * content.flatten(0, 1)).sum(dim=-1).T + (grad_position * position.flatten(1, 2)).sum(-1)
+    grad_position = torch.cat([grad_position, -common[..., None]], dim=-1)
     keys, values = k.flatten(0, 1), v.flatten(0, 1)
     into_q = q.new_empty(batch * heads, components, tokens)
     into_k, into_v = torch.zeros_like(keys), torch.zeros_like(values)
     into_rows = q.new_empty(tokens, 2 * batch * heads, table.shape[-1])
-    room = None
+    slopes_room = None
     for block in _blocks(q, k, rows, table, mask):
         here = block.queries
-        slopes = room[: len(block.weights)] if room is not None else torch.empty_like(block.weights)
-        room = slopes if room is None else room
-        torch.bmm(grad_position[here], block.basis, out=slopes)
-        slopes.transpose(0, 1).baddbmm_(grad_content[:, here], values)
-        into_v.baddbmm_(grad_content[:, here].mT, block.weights.transpose(0, 1))
+        slopes_room = torch.empty_like(block.weights) if slopes_room is None else slopes_room
+        slopes = torch.bmm(grad_content[:, here], values, out=_part(slopes_room, *block.weights.shape))
+        positions = torch.bmm(grad_position[here], block.basis_and_one, out=block.room)
+        slopes.add_(positions.transpose(0, 1))
+        into_v.baddbmm_(grad_content[:, here].mT, block.weights)
         # a (da - sum a da) is the gradient of |s|, and s / |s| its direction
-        slopes.sub_(together[here, :, None]).mul_(block.weights).div_(block.scores.clamp_min_(_TINY))
+        slopes.mul_(block.weights).div_(block.scores.clamp_min_(_TINY))
         pairs = block.pairs.mul_(slopes[:, None])
-        by_head = pairs.flatten(0, 1).transpose(0, 1)
-        into_k.baddbmm_(block.both.mT, by_head)
-        into_q[:, :, here] = _gather_both(torch.bmm(by_head, keys.mT)).mT
-        torch.bmm(pairs.flatten(1, 2), block.basis.mT, out=into_rows[here])
-    into_rows = into_rows.view(tokens, 2, batch * heads, table.shape[-1]).permute(2, 1, 3, 0).reshape(rows.shape)
+        into_k.baddbmm_(block.both.mT, pairs.flatten(1, 2))
+        into_q[:, :, here] = _gather_both(torch.bmm(pairs.flatten(1, 2), keys.mT)).mT
+        torch.bmm(pairs.flatten(0, 1).transpose(0, 1), block.basis.mT, out=into_rows[here])
+    into_rows = into_rows.permute(1, 2, 0).reshape(rows.shape)
     return into_q.view(q.shape), into_k.view(k.shape), into_v.view(v.shape), into_rows
 
 
 def strongest_in_blocks(q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None) -> Tensor:
     """The largest weight of each query, ``(batch, head, query)``; no gradients."""
     with torch.no_grad():
-        found = torch.cat([block.weights.amax(dim=-1) for block in _blocks(q, k, rows, table, mask)])
-    return found.T.unflatten(0, q.shape[:2])
+        found = torch.cat([block.weights.amax(dim=-1) for block in _blocks(q, k, rows, table, mask)], dim=1)
+    return found.unflatten(0, q.shape[:2])
 
 
 class _Block(NamedTuple):
-    """One block of queries against all keys; it is written over by the next."""
+    """One block of queries against all keys; it is written over by the next.
+
+    Products write into rooms that lie in one piece: else torch would multiply head after head.
+    """
 
     queries: slice
-    basis: Tensor
-    """``(query, row, key)``"""
+    basis_and_one: Tensor
+    """``(query, row, key)``, and a last row of ones."""
     both: Tensor
-    """``q`` and ``i q``, ``(head, query * 2, component)``: their products with keys are both parts of scores."""
+    """``q`` and ``i q``, ``(head, 2 * query, component)``: their products with keys are both parts of scores."""
     pairs: Tensor
-    """Scores, ``(query, part, head, key)``."""
+    """Scores, ``(head, part, query, key)``."""
     scores: Tensor
-    """Their absolute values, ``(query, head, key)``."""
+    """Their absolute values, ``(head, query, key)``."""
     weights: Tensor
-    """``(query, head, key)``"""
+    """``(head, query, key)``"""
+    room: Tensor
+    """``(query, head, key)``, for backward to write in."""
+
+    @property
+    def basis(self) -> Tensor:
+        return self.basis_and_one[:, :-1]
 
 
 def _blocks(q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None) -> Iterator[_Block]:
     batch, heads, _, tokens = q.shape
     together, depth = batch * heads, table.shape[-1]
-    keys = k.flatten(0, 1)
-    rows = rows.reshape(together, 2, depth, tokens).permute(3, 1, 0, 2).reshape(tokens, 2 * together, depth)
-    hidden = None if mask is None else ~mask.repeat_interleave(heads, dim=0)
+    keys, both = k.flatten(0, 1), _both_parts(q.flatten(0, 1).mT)
+    rows = rows.reshape(2 * together, depth, tokens).permute(2, 0, 1).contiguous()
+    hidden = None if mask is None else ~mask.repeat_interleave(heads, dim=0)[:, None]
     size = min(tokens, max(_LEAST_QUERIES, _BLOCK // max(1, 2 * together * tokens)))
     windows = _windows(table)
-    space = windows.shape[: (windows.ndim - 1) // 2]
-    basis_room = q.new_empty(size, tokens, depth)
-    pairs_room = q.new_empty(size, 2 * together, tokens)
-    scores_room, weights_room = q.new_empty(2, size, together, tokens)
+    pairs_room, positions_room = q.new_empty(2, 2 * together * size * tokens)
+    scores_room, weights_room = q.new_empty(2, together * size * tokens)
+    basis_room = q.new_empty(size, tokens, depth + 1)
     for start in range(0, tokens, size):
         here = slice(start, min(start + size, tokens))
         count = here.stop - start
-        _gather(windows, space, here, basis_room)
-        basis = basis_room[:count].mT
-        pairs = torch.bmm(rows[here], basis, out=pairs_room[:count])
-        both = _both_parts(q.flatten(0, 1)[:, :, here].mT)
-        pairs.view(2 * count, together, tokens).transpose(0, 1).baddbmm_(both, keys)
-        pairs = pairs.view(count, 2, together, tokens)
-        scores = torch.mul(pairs[:, 0], pairs[:, 0], out=scores_room[:count])
+        basis = _gather(windows, here, basis_room[:count]).mT
+        both_here = both[:, :, here].flatten(1, 2)
+        pairs = torch.bmm(both_here, keys, out=_part(pairs_room, together, 2 * count, tokens))
+        positions = torch.bmm(rows[here], basis[:, :-1], out=_part(positions_room, count, 2 * together, tokens))
+        pairs.view(2 * together, count, tokens).add_(positions.transpose(0, 1))
+        pairs = pairs.view(together, 2, count, tokens)
+        scores = torch.mul(pairs[:, 0], pairs[:, 0], out=_part(scores_room, together, count, tokens))
         scores.addcmul_(pairs[:, 1], pairs[:, 1]).sqrt_()
         if hidden is not None:
             scores.masked_fill_(hidden, -math.inf)
-        weights = torch.softmax(scores, dim=-1, out=weights_room[:count])
+        weights = torch.softmax(scores, dim=-1, out=_part(weights_room, together, count, tokens))
         if hidden is not None:
             weights.masked_fill_(hidden, 0)  # where nothing counts, softmax gave no numbers
-        yield _Block(here, basis, both, pairs, scores, weights)
+        yield _Block(here, basis, both_here, pairs, scores, weights, _part(positions_room, count, together, tokens))
+
+
+def _part(room: Tensor, *shape: int) -> Tensor:
+    return room.view(-1)[: math.prod(shape)].view(shape)
 
 
 def _windows(table: Tensor) -> Tensor:
-    """A view ``(*query, *key, row)`` of the table: the entries of reversed queries and all keys, nothing copied."""
-    table = table.contiguous()
+    """A view ``(*query, *key, row)`` of the table: the entries of reversed queries and all keys; a row of ones last."""
+    table = F.pad(table, (0, 1), value=1.0)
     space = [(length + 1) // 2 for length in table.shape[:-1]]
     steps = table.stride()[:-1]
     return table.as_strided((*space, *space, table.shape[-1]), (*steps, *steps, 1))
 
 
-def _gather(windows: Tensor, space: torch.Size, queries: slice, out: Tensor) -> None:
-    """Copy the windows of these queries, one run along the last axis at a time, into ``out (query, key, row)``."""
-    start, last = queries.start, space[-1]
+def _gather(windows: Tensor, queries: slice, out: Tensor) -> Tensor:
+    """Copy the windows of these queries into ``out (query, key, row)``, as many at a time as lie in one box."""
+    space = windows.shape[: (windows.ndim - 1) // 2]
+    start = queries.start
     while start < queries.stop:
-        line, first = divmod(start, last)
-        count = min(last - first, queries.stop - start)
-        lead = []
-        for n in reversed(space[:-1]):
-            line, place = divmod(line, n)
-            lead.append(place)
-        source = windows[tuple(reversed(lead))][first : first + count]
+        place = [start // math.prod(space[axis + 1 :]) % n for axis, n in enumerate(space)]
+        for axis, n in enumerate(space):
+            box = math.prod(space[axis + 1 :])
+            steps = min(n - place[axis], (queries.stop - start) // box)
+            if steps and start % box == 0:
+                break
+        source = windows[tuple(place[:axis])][place[axis] : place[axis] + steps]
         begin = start - queries.start
-        out[begin : begin + count].view(source.shape).copy_(source)
-        start += count
+        out[begin : begin + steps * box].view(source.shape).copy_(source)
+        start += steps * box
+    return out
 
 
 def _both_parts(q: Tensor) -> Tensor:
-    """``q`` and ``i q`` in turn: ``(head, query, component)`` to ``(head, query * 2, component)``."""
+    """``q`` and ``i q``: ``(head, query, component)`` to ``(head, 2, query, component)``."""
     re, im = q.chunk(2, dim=-1)
-    return torch.stack([torch.cat([re, im], dim=-1), torch.cat([-im, re], dim=-1)], dim=2).flatten(1, 2)
+    return torch.stack([torch.cat([re, im], dim=-1), torch.cat([-im, re], dim=-1)], dim=1)
 
 
 def _gather_both(both: Tensor) -> Tensor:
     """The transpose of :func:`_both_parts`, as gradients need it."""
-    plain, turned = both.unflatten(1, (-1, 2)).unbind(dim=2)
+    plain, turned = both.chunk(2, dim=1)
     half = plain.shape[-1] // 2
     return plain + torch.cat([turned[..., half:], -turned[..., :half]], dim=-1)
 
