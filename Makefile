@@ -30,6 +30,7 @@ bench: $(DEV) ## measure speed and memory
 docs: $(CORE) ## draw the figures of docs/ again
 	$(BIN)/steerformer reproduce kernels --out docs
 	$(BIN)/steerformer reproduce layers --out docs
+	$(BIN)/steerformer reproduce attention --out docs
 
 clean: ## remove the virtual environment, caches and build products
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -53,7 +53,7 @@ def demo() -> None:
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="What to compute again: kernels, layers or profiles.")],
+    name: Annotated[str, typer.Argument(help="What to compute again: kernels, layers, attention or profiles.")],
     out: Annotated[Path, typer.Option(help="Folder for the page and its pictures.")] = Path("docs"),
     data: Annotated[Path | None, typer.Option(help="For profiles: MNIST as an .npz file.")] = None,
     seeds: Annotated[int, typer.Option(help="For profiles: how many times to train each network.")] = 3,
@@ -64,12 +64,19 @@ def reproduce(
 
     'steerformer reproduce layers' measures how equivariant every layer is and writes layers.md: half a minute.
 
+    'steerformer reproduce attention' measures how equivariant attention is and writes attention.md: one minute.
+
     'steerformer reproduce profiles --data mnist.npz' trains one small network with each family of kernels and writes
     profiles.md; an hour on one core. Stopped and started again, it goes on where it was. The .npz file holds
     train_images, train_labels, test_images and test_labels.
     """
     profiles = partial(_profiles_page, data=data, seeds=seeds)
-    pages: dict[str, Callable[[Path], Path]] = {"kernels": _kernels_page, "layers": _layers_page, "profiles": profiles}
+    pages: dict[str, Callable[[Path], Path]] = {
+        "kernels": _kernels_page,
+        "layers": _layers_page,
+        "attention": _attention_page,
+        "profiles": profiles,
+    }
     if name not in pages:
         fail(f"there is no experiment {name!r}; known: {', '.join(pages)}.")
     try:
@@ -88,6 +95,12 @@ def _kernels_page(out: Path) -> Path:
 
 def _layers_page(out: Path) -> Path:
     from steerformer.reproduce.layers_page import write_page
+
+    return write_page(out, progress=console.print)
+
+
+def _attention_page(out: Path) -> Path:
+    from steerformer.reproduce.attention_page import write_page
 
     return write_page(out, progress=console.print)
 

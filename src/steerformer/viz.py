@@ -1,4 +1,4 @@
-"""Pictures of kernels. Matplotlib is imported here and nowhere else."""
+"""Pictures of kernels and encodings. Matplotlib is imported here and nowhere else."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from steerformer.fields import voxel_coordinates
 from steerformer.groups import SO2, SO3, Group
 from steerformer.kernels import FAMILIES, VoxelKernels
 
@@ -61,3 +62,20 @@ def _slice(kernel: Tensor, order: int) -> Tensor:
     """Real part of one order of a kernel ``(order, *size)``; of a volume, the central slice along the second axis."""
     image = torch.real(kernel[order]) if kernel.is_complex() else kernel[order]
     return image if image.ndim == 2 else image.select(1, image.shape[1] // 2)
+
+
+def draw_encodings(path: Path, *, degrees: int = 5, reach: int = 4) -> None:
+    """Real parts of positional encodings in the plane around the central voxel, by profile."""
+    from steerformer.nn.position import inverse_square, soft_inverse_square, steerable_basis
+
+    points = voxel_coordinates((2 * reach + 1,) * SO2.dim)
+    figure = Figure(figsize=(1.6 * degrees, 3.6), layout="constrained")
+    axes = figure.subplots(2, degrees)
+    for row, (name, profile) in enumerate({"paper": inverse_square, "soft": soft_inverse_square}.items()):
+        values = steerable_basis(SO2, range(degrees), profile, points)
+        for degree in range(degrees):
+            image = values[..., degree]
+            axes[row, degree].imshow(np.asarray(image), cmap=matplotlib.colormaps["RdBu_r"], vmin=-1, vmax=1)
+            axes[row, degree].set(xticks=[], yticks=[], title=f"degree {degree}" if row == 0 else "")
+        axes[row, 0].set_ylabel(name)
+    figure.savefig(path, dpi=110)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -73,20 +72,22 @@ class AvgPool(nn.Module):
 
 
 def _gaussian_samples(x: Tensor, axis: int, stride: int) -> Tensor:
-    """Samples ``stride`` apart and centred on one axis, each a Gaussian mean of the voxels around it."""
+    """Samples ``stride`` apart and centred on one axis, each a Gaussian mean of the voxels around it.
+
+    As a product with a matrix, most of it zeros: still several times faster than torch's convolution of single lines.
+    """
     if stride == 1:
         return x
     size = x.shape[axis]
     count = size // stride
     first = (size - 1) / 2 - stride * (count - 1) / 2  # whole or half voxel
     reach = math.ceil(1.35 * stride - (first % 1)) + first % 1  # three deviations, from the sample to the last voxel
-    offsets = torch.arange(-reach, reach + 1, dtype=torch.float64)
-    taps = torch.exp(-(offsets**2) / (2 * (0.45 * stride) ** 2))
-    taps = (taps / taps.sum()).to(x)
-    moved = x.movedim(axis, -1)
-    lines = moved.reshape(-1, 1, size)
-    margin = round(reach - first)
-    before = max(margin, 0)
-    lines = F.pad(lines, (margin, margin)) if margin < 0 else lines
-    sampled = F.conv1d(lines, taps.view(1, 1, -1), stride=stride, padding=before)
-    return sampled.reshape(*moved.shape[:-1], count).movedim(-1, axis)
+    samples = first + stride * torch.arange(count, dtype=torch.float64, device=x.device)
+    offsets = torch.arange(size, dtype=torch.float64, device=x.device)[:, None] - samples
+    taps = torch.where(offsets.abs() <= reach, _bell(offsets, stride), 0)
+    whole = _bell(torch.arange(-reach, reach + 1, dtype=torch.float64, device=x.device), stride).sum()
+    return (x.movedim(axis, -1) @ (taps / whole).to(x)).movedim(-1, axis)
+
+
+def _bell(offsets: Tensor, stride: int) -> Tensor:
+    return torch.exp(-(offsets**2) / (2 * (0.45 * stride) ** 2))

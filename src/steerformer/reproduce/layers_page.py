@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from steerformer.fields import FieldType
 from steerformer.groups import SO2, SO3, Group
 from steerformer.nn import (
+    MLP,
     AvgPool,
     BatchNorm,
     Conv,
@@ -60,6 +61,7 @@ def example_layers(group: Group) -> dict[str, nn.Module]:
         "Resample 0.5": Resample(features, scale=0.5),
         "Invariants": Invariants(features),
         "FieldDropout": FieldDropout(features),
+        "MLP": MLP(features),
     }
 
 
