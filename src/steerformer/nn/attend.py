@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from steerformer.nn.blockwise import attend_blocks, strongest_in_blocks
+from steerformer.nn.blockwise import attend_blocks, weights_in_blocks
 from steerformer.nn.ops import is_functional, without_autocast
 
 Implementation = Literal["auto", "dense", "blockwise"]
@@ -44,14 +44,14 @@ def attend(
         mask: keys that count. A query that no key counts for gets zeros.
         implementation: ``"dense"`` forms all pairs and is plain torch, so that it has derivatives of every order;
             ``"blockwise"`` goes over blocks of queries, takes scores again in backward, and has first derivatives
-            only; ``"auto"`` takes the faster one (under torch.func the dense one, which alone works there).
+            only; ``"auto"`` takes the faster one (under torch.func, and if the table is learned, the dense one, which
+            alone works there).
     """
     _require_grid(q, table)
     dtype = q.dtype
-    if dtype in (torch.float16, torch.bfloat16):
-        q, k, v, key_map, value_map, table = (x.float() for x in (q, k, v, key_map, value_map, table))
     with without_autocast(q):
-        if _choose(implementation, q) == "dense":
+        q, k, v, key_map, value_map, table = _in_single_precision(q, k, v, key_map, value_map, table)
+        if _choose(implementation, q, k, v, key_map, value_map, table) == "dense":
             weights, basis = _dense_weights(q, k, key_map, table, mask)
             content = torch.einsum("bhij,bhej->bhei", weights, v)
             position = torch.einsum("bhij,ijr->bhri", weights, basis)
@@ -61,36 +61,30 @@ def attend(
         return (content.mT + value_map @ position.movedim(0, -1)).flip(-1).to(dtype)
 
 
-def attention_map(
+def attention_weights(
     q: Float[Tensor, "batch head component token"],
     k: Float[Tensor, "batch head component token"],
     key_map: Float[Tensor, "head component row"],
     table: Float[Tensor, "*offsets row"],
     *,
     mask: Bool[Tensor, "batch token"] | None = None,
-) -> Float[Tensor, "batch head token token"]:
-    """The weights ``a_ij`` of all pairs, for pictures of small grids."""
+    only_largest: bool = False,
+) -> Float[Tensor, "batch head token *token"]:
+    """The weights ``a_ij`` of all pairs, or ``max_j a_ij`` (paper, figure 5) without the map; no gradients."""
     _require_grid(q, table)
-    if q.shape[-1] > _MOST_MAP:
+    with without_autocast(q):
+        q, k, key_map, table = _in_single_precision(q.detach(), k.detach(), key_map.detach(), table)
+        q = q.flip(-1)
+        return weights_in_blocks(q, k, _position_rows(q, key_map), table, mask, only_largest=only_largest).flip(2)
+
+
+def require_small_map(tokens: int) -> None:
+    """Raise ``ValueError`` where the map of all pairs would not fit into memory."""
+    if tokens > _MOST_MAP:
         raise ValueError(
-            f"a map of all pairs of {q.shape[-1]} tokens is too large (at most {_MOST_MAP}); "
+            f"a map of all pairs of {tokens} tokens is too large (at most {_MOST_MAP}); "
             f"return_weights='max' gives the largest weight of each query on any grid."
         )
-    return _dense_weights(q, k, key_map, table, mask)[0]
-
-
-def strongest_weights(
-    q: Float[Tensor, "batch head component token"],
-    k: Float[Tensor, "batch head component token"],
-    key_map: Float[Tensor, "head component row"],
-    table: Float[Tensor, "*offsets row"],
-    *,
-    mask: Bool[Tensor, "batch token"] | None = None,
-) -> Float[Tensor, "batch head token"]:
-    """``max_j a_ij`` (paper, figure 5), without the map; no gradients."""
-    _require_grid(q, table)
-    q = q.flip(-1)
-    return strongest_in_blocks(q, k, _position_rows(q, key_map), table, mask).flip(-1)
 
 
 def require_implementation(name: str) -> None:
@@ -99,13 +93,22 @@ def require_implementation(name: str) -> None:
         raise ValueError(f"implementation is 'auto', 'dense' or 'blockwise', got {name!r}.")
 
 
-def _choose(implementation: str, q: Tensor) -> str:
+def _choose(implementation: str, *tensors: Tensor) -> str:
     require_implementation(implementation)
-    if implementation == "blockwise" and is_functional(q):
-        raise ValueError("blockwise attention does not work under torch.func; take implementation='dense' or 'auto'.")
+    only_dense = any(is_functional(x) for x in tensors) or tensors[-1].requires_grad
+    if implementation == "blockwise" and only_dense:
+        raise ValueError(
+            "blockwise attention works neither under torch.func nor with a table of positions that is learned; "
+            "take implementation='dense' or 'auto'."
+        )
     if implementation != "auto":
         return implementation
-    return "dense" if q.shape[-1] <= _MOST_DENSE or is_functional(q) else "blockwise"
+    return "dense" if only_dense or tensors[0].shape[-1] <= _MOST_DENSE else "blockwise"
+
+
+def _in_single_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Float32 for shorter numbers: scores need it."""
+    return tuple(x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in tensors)
 
 
 def _require_grid(q: Tensor, table: Tensor) -> None:

@@ -6,10 +6,11 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType, is_integer, require_field_type
-from steerformer.nn.attend import Implementation, attend, attention_map, require_implementation, strongest_weights
+from steerformer.nn.attend import Implementation, attend, attention_weights, require_implementation, require_small_map
 from steerformer.nn.linear import Linear
 from steerformer.nn.ops import require_space
 from steerformer.nn.position import PositionalEncoding, Radial
@@ -17,7 +18,7 @@ from steerformer.nn.position import PositionalEncoding, Radial
 Scale = Literal["paper", "total"]
 
 
-class Attention(nn.Module):
+class Attention(ExactConstants):
     r"""Multi-head self-attention over all voxels of a grid (paper, section 4.1).
 
     $$q_i = f(x_i) W_Q, \quad k_{ij} = f(x_j) W_K + P(x_i - x_j), \quad v_{ij} = f(x_j) W_V + P'(x_i - x_j)$$
@@ -63,10 +64,15 @@ class Attention(nn.Module):
         self.query, self.key, self.value = (Linear(field_type, field_type) for _ in range(3))
         self.out = Linear(field_type, field_type)
         self.key_position: PositionalEncoding | None = None
-        self.value_position: PositionalEncoding | None = None  # its own weights, and the table of the other
+        self.value_position: PositionalEncoding | None = None
         if positional:
             self.key_position = PositionalEncoding(field_type, radial=radial, spacing=spacing)
             self.value_position = PositionalEncoding(field_type, radial=radial, spacing=spacing)
+        factors: list[float] = []  # of each component of a head
+        for degree, scale_of_degree in zip(field_type.degrees, self._scales(), strict=True):
+            size = field_type.group.irrep_dim(degree) * field_type.multiplicity(degree)
+            factors += [scale_of_degree] * (size // self.num_heads)
+        self.register_constant("_factors", torch.tensor(factors * 2, dtype=torch.float64, device="cpu")[:, None])
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -75,7 +81,7 @@ class Attention(nn.Module):
             linear.reset_parameters()
         sizes = [self.in_type.group.irrep_dim(d) * self.in_type.multiplicity(d) for d in self.in_type.degrees]
         # a product of complex numbers of variance 2 has variance 4
-        variance = 4 * sum(size * factor**2 for size, factor in zip(sizes, self._factors(), strict=True))
+        variance = 4 * sum(size * factor**2 for size, factor in zip(sizes, self._scales(), strict=True))
         gain = (variance / self.num_heads) ** -0.25
         with torch.no_grad():
             for weight in (*self.query.weights, *self.key.weights):
@@ -101,27 +107,27 @@ class Attention(nn.Module):
         """
         require_space(self.in_type, x, "Attention")
         space = x.shape[2:]
+        if return_weights not in (True, False, "max"):
+            raise ValueError(f"return_weights is True, False or 'max', got {return_weights!r}.")
+        if return_weights is True:
+            require_small_map(math.prod(space))
         if mask is not None:
             mask = _checked_mask(mask, x).flatten(1)
         tokens = x.flatten(2)
         q, k, v = (self._split_heads(layer(tokens)) for layer in (self.query, self.key, self.value))
-        q = q * self._component_factors(q)
+        q = q * self.constant("_factors").to(q.dtype)
         key_map, value_map, table = self._positions(x)
         mixed = attend(q, k, v, key_map, value_map, table, mask=mask, implementation=self.implementation)
         out = self.out(self._merge_heads(mixed)).unflatten(2, space)
         if return_weights is False:
             return out
-        q, k, key_map = q.detach(), k.detach(), key_map.detach()
-        if return_weights == "max":
-            return out, strongest_weights(q, k, key_map, table, mask=mask).unflatten(2, space)
-        if return_weights is not True:
-            raise ValueError(f"return_weights is True, False or 'max', got {return_weights!r}.")
-        return out, attention_map(q, k, key_map, table, mask=mask)
+        weights = attention_weights(q, k, key_map, table, mask=mask, only_largest=return_weights == "max")
+        return out, weights.unflatten(2, space) if return_weights == "max" else weights
 
     def extra_repr(self) -> str:
         return f"{self.in_type}, num_heads={self.num_heads}, scale={self.scale}, implementation={self.implementation}"
 
-    def _factors(self) -> list[float]:
+    def _scales(self) -> list[float]:
         """What the scores of each degree are multiplied by."""
         copies = [self.in_type.multiplicity(degree) / self.num_heads for degree in self.in_type.degrees]
         if self.scale == "paper":
@@ -130,19 +136,13 @@ class Attention(nn.Module):
         total = sum(order * count for order, count in zip(orders, copies, strict=True))
         return [1 / math.sqrt(total)] * len(copies)
 
-    def _component_factors(self, q: Tensor) -> Tensor:
-        factors: list[float] = []
-        for degree, factor in zip(self.in_type.degrees, self._factors(), strict=True):
-            size = self.in_type.group.irrep_dim(degree) * self.in_type.multiplicity(degree)
-            factors += [factor] * (size // self.num_heads)
-        return torch.tensor(factors * 2, dtype=q.dtype, device=q.device)[:, None]
-
     def _positions(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Maps of both encodings, shared out to heads, and the table of offsets; without encodings none has rows."""
         if self.key_position is None or self.value_position is None:
             components = self.in_type.channels // self.num_heads
             nothing = x.new_zeros(self.num_heads, components, 0)
             return nothing, nothing, x.new_zeros(*(2 * n - 1 for n in x.shape[2:]), 0)
+        self.key_position.require_same_table(self.value_position)
         maps = [self._split_heads(position.matrix()[None])[0] for position in (self.key_position, self.value_position)]
         return maps[0], maps[1], self.key_position.table(tuple(x.shape[2:]))
 

@@ -15,9 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from steerformer.nn.ops import without_autocast
+
 _BLOCK = 1 << 21  # scores of a block: enough for fast products, and not too many for caches
 _LEAST_QUERIES = 32
-_TINY = 1e-30  # keeps s / |s| finite; there the gradient is 0
+_TINY = 1e-19  # shorter scores have squares that float32 takes for 0, and no direction
 
 
 @torch.library.custom_op("steerformer::attend_blocks", mutates_args=())
@@ -80,15 +82,18 @@ def attend_blocks_backward(
         into_k.baddbmm_(block.both.mT, pairs.flatten(1, 2))
         into_q[:, :, here] = _gather_both(torch.bmm(pairs.flatten(1, 2), keys.mT)).mT
         torch.bmm(pairs.flatten(0, 1).transpose(0, 1), block.basis.mT, out=into_rows[here])
-    into_rows = into_rows.permute(1, 2, 0).reshape(rows.shape)
+    into_rows = into_rows.permute(1, 2, 0).reshape(rows.shape).contiguous()
     return into_q.view(q.shape), into_k.view(k.shape), into_v.view(v.shape), into_rows
 
 
-def strongest_in_blocks(q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None) -> Tensor:
-    """The largest weight of each query, ``(batch, head, query)``; no gradients."""
+def weights_in_blocks(
+    q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None, *, only_largest: bool
+) -> Tensor:
+    """The weights of all pairs, ``(batch, head, query, key)``, or the largest of each query; no gradients."""
     with torch.no_grad():
-        found = torch.cat([block.weights.amax(dim=-1) for block in _blocks(q, k, rows, table, mask)], dim=1)
-    return found.unflatten(0, q.shape[:2])
+        blocks = (block.weights for block in _blocks(q, k, rows, table, mask))
+        found = [weights.amax(dim=-1) if only_largest else weights.clone() for weights in blocks]
+    return torch.cat(found, dim=1).unflatten(0, q.shape[:2])
 
 
 class _Block(NamedTuple):
@@ -122,7 +127,7 @@ def _blocks(q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | No
     keys, both = k.flatten(0, 1), _both_parts(q.flatten(0, 1).mT)
     rows = rows.reshape(2 * together, depth, tokens).permute(2, 0, 1).contiguous()
     hidden = None if mask is None else ~mask.repeat_interleave(heads, dim=0)[:, None]
-    size = min(tokens, max(_LEAST_QUERIES, _BLOCK // max(1, 2 * together * tokens)))
+    size = min(tokens, max(_LEAST_QUERIES, _BLOCK // (max(2 * together, depth + 1) * tokens)))
     windows = _windows(table)
     pairs_room, positions_room = q.new_empty(2, 2 * together * size * tokens)
     scores_room, weights_room = q.new_empty(2, together * size * tokens)
@@ -152,7 +157,7 @@ def _part(room: Tensor, *shape: int) -> Tensor:
 
 def _windows(table: Tensor) -> Tensor:
     """A view ``(*query, *key, row)`` of the table: the entries of reversed queries and all keys; a row of ones last."""
-    table = F.pad(table, (0, 1), value=1.0)
+    table = F.pad(table, (0, 1), value=1.0).contiguous()
     space = [(length + 1) // 2 for length in table.shape[:-1]]
     steps = table.stride()[:-1]
     return table.as_strided((*space, *space, table.shape[-1]), (*steps, *steps, 1))
@@ -199,7 +204,7 @@ def _shapes(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: 
 def _backward_shapes(
     grad_content: Tensor, grad_position: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(rows)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), rows.new_empty(rows.shape)
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -207,7 +212,8 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) 
 
 
 def _backward(ctx: Any, grad_content: Tensor, grad_position: Tensor) -> tuple[Tensor | None, ...]:
-    gradients = attend_blocks_backward(grad_content, grad_position, *ctx.saved_tensors)
+    with without_autocast(grad_content):
+        gradients = attend_blocks_backward(grad_content, grad_position, *ctx.saved_tensors)
     return *gradients, None, None
 
 

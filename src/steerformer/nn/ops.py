@@ -123,6 +123,11 @@ def is_traced(*tensors: Tensor) -> bool:
     return torch.compiler.is_compiling() or any(is_functional(x) for x in tensors)
 
 
+def inside_torch_func() -> bool:
+    """Whether torch.func is at work, in which case new tensors are stand-ins that must not outlive it."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def is_functional(x: Tensor) -> bool:
     """Whether ``x`` is torch.func's stand-in for a tensor."""
     return not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(x)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.groups import GROUPS, Group
+from steerformer.nn.ops import inside_torch_func, spread
 
 Profile = Callable[[Tensor, int], Tensor]
 Radial = Literal["soft", "paper"] | Profile
@@ -48,9 +49,10 @@ class PositionalEncoding(ExactConstants):
     Args:
         field_type: complex type of the encoding.
         radial: $\phi$: ``"paper"`` for :func:`inverse_square`, ``"soft"`` for :func:`soft_inverse_square`, which errs
-            ten times less between the grid's own rotations, or a function of distances and the degree. What it says of
-            distance 0 counts for degree 0 only: no other has a value there that turns as it should.
-        spacing: physical size of a voxel along each axis; distances are then in that unit.
+            two to twelve times less between the grid's own rotations, or a function of distances and the degree. What
+            it says of distance 0 counts for degree 0 only: no other has a value there that turns as it should.
+        spacing: physical size of a voxel along each axis. Distances count in the geometric mean of its sides, so that
+            units do not matter.
     """
 
     def __init__(
@@ -63,16 +65,16 @@ class PositionalEncoding(ExactConstants):
         self.out_type, self.radial = field_type, _checked_profile(radial)
         self.spacing = _checked_spacing(spacing, field_type.group.dim)
         self.weight = nn.Parameter(torch.randn(2, field_type.copies))
-        table = self.table((1,) * field_type.group.dim)  # a radial profile that cannot work fails here
+        group, degrees = field_type.group, field_type.degrees
         with torch.device("cpu"):
-            copies, harmonics = _places(field_type)
-        self.register_constant("_copies", copies)
+            _require_finite(self.radial, degrees)
+            harmonics = _harmonic_of_components(field_type)
+            self._rows = steerable_basis(group, degrees, self.radial, torch.zeros(group.dim)).shape[-1]
         self.register_constant("_harmonics", harmonics)
-        self._rows = table.shape[-1]
         self._complex = self._rows > harmonics.shape[1]
 
     def forward(self, points: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch channels"]:
-        """The encoding of offsets, in the units of ``spacing``: channels as in a field of type ``out_type``."""
+        """The encoding of offsets, in voxels: channels as in a field of type ``out_type``."""
         return self.basis(points).to(self.weight) @ self.matrix().mT
 
     def basis(self, points: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch rows"]:
@@ -84,7 +86,8 @@ class PositionalEncoding(ExactConstants):
 
     def matrix(self) -> Float[Tensor, "channels rows"]:
         """The weights as the matrix that takes the rows of :meth:`basis` to channels."""
-        re, im = (self.weight @ self.constant("_copies").mT)[..., None] * self.constant("_harmonics")
+        components = self.constant("_harmonics").shape[0]
+        re, im = (spread(self.out_type, part)[:components, None] * self.constant("_harmonics") for part in self.weight)
         if not self._complex:
             return torch.cat([re, im])
         return torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
@@ -94,14 +97,27 @@ class PositionalEncoding(ExactConstants):
 
         Made once for all layers and calls with the same grid, and no part of the state dict.
         """
-        group, degrees, spacing = self.out_type.group, self.out_type.degrees, self.spacing or (1.0,) * len(space)
+        group, degrees, spacing = self.out_type.group, self.out_type.degrees, self._steps()
         like = self.weight.detach()
-        if type(self).basis is PositionalEncoding.basis and not torch.compiler.is_compiling():
-            return _shared_table(group, degrees, self.radial, space, spacing, like.dtype, like.device)
-        name = next((name for name, known in _PROFILES.items() if known is self.radial), None)
-        if type(self).basis is PositionalEncoding.basis and name and not torch.compiler.is_exporting():
-            return offset_table(group.name, degrees, name, space, spacing, self._rows, like)
-        return self.basis(_offsets(space, spacing)).to(like)  # nothing but torch's own operations
+        if type(self).basis is PositionalEncoding.basis and not torch.compiler.is_exporting():
+            if not torch.compiler.is_compiling() and not inside_torch_func():
+                return _shared_table(group, degrees, self.radial, space, spacing, like.dtype, like.device)
+            name = next((name for name, known in _PROFILES.items() if known is self.radial), None)
+            if name and torch.compiler.is_compiling():
+                return offset_table(group.name, degrees, name, space, spacing, self._rows, like)
+        return self.basis(_offsets(space, spacing)).to(like)  # nothing but torch's own operations, nothing kept
+
+    def require_same_table(self, other: "PositionalEncoding") -> None:
+        """Raise ``ValueError`` if one table cannot serve both."""
+        if (type(self), self.radial, self.spacing) != (type(other), other.radial, other.spacing):
+            raise ValueError("the encodings of keys and values share one table: give both the same radial and spacing.")
+
+    def _steps(self) -> tuple[float, ...]:
+        """Sides of a voxel, in units of their geometric mean."""
+        if self.spacing is None:
+            return (1.0,) * self.out_type.group.dim
+        mean = math.prod(self.spacing) ** (1 / len(self.spacing))
+        return tuple(step / mean for step in self.spacing)
 
     def extra_repr(self) -> str:
         name = getattr(self.radial, "__name__", repr(self.radial))
@@ -135,11 +151,11 @@ def _shared_table(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    with torch.device("cpu"), torch.inference_mode(False), torch.no_grad():
-        table = steerable_basis(group, degrees, radial, _offsets(space, spacing))
-    if not table.isfinite().all():
-        raise ValueError(f"the radial profile {radial!r} is not finite at all distances of a grid of {space} voxels.")
-    return table.to(device=device, dtype=dtype)
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    # outside of whatever mode the first caller is in: others will share it
+    with torch.device("cpu"), torch.inference_mode(False), torch.no_grad(), unset_fake_temporarily():
+        return steerable_basis(group, degrees, radial, _offsets(space, spacing)).to(device=device, dtype=dtype)
 
 
 def _offsets(space: Sequence[int], spacing: Sequence[float]) -> Float[Tensor, "*offsets dim"]:
@@ -149,21 +165,28 @@ def _offsets(space: Sequence[int], spacing: Sequence[float]) -> Float[Tensor, "*
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
-def _places(field_type: FieldType) -> tuple[Float[Tensor, "component copy"], Float[Tensor, "component order"]]:
-    """Which copy, and which harmonic, each channel of one part belongs to: a one among zeros."""
-    copies: list[int] = []
-    harmonics: list[int] = []
-    first_copy = first_order = 0
+def _harmonic_of_components(field_type: FieldType) -> Float[Tensor, "component order"]:
+    """Which harmonic each channel of one part belongs to: a one among zeros."""
+    rows: list[int] = []
     for degree in field_type.degrees:
-        orders, count = field_type.group.irrep_dim(degree), field_type.multiplicity(degree)
-        copies += [first_copy + copy for _ in range(orders) for copy in range(count)]
-        harmonics += [first_order + order for order in range(orders) for _ in range(count)]
-        first_copy, first_order = first_copy + count, first_order + orders
-    return _one_hot(copies), _one_hot(harmonics)
+        first, orders = len(set(rows)), field_type.group.irrep_dim(degree)
+        rows += [first + order for order in range(orders) for _ in range(field_type.multiplicity(degree))]
+    return torch.eye(len(set(rows)), dtype=torch.float64)[rows]
 
 
-def _one_hot(places: list[int]) -> Tensor:
-    return torch.eye(max(places) + 1, dtype=torch.float64)[places]
+def _require_finite(radial: Profile, degrees: Sequence[int]) -> None:
+    distances = torch.cat([torch.zeros(1), torch.linspace(0.05, 500, 1000)]).double()
+    for degree in degrees:
+        values = radial(distances, degree)
+        if (
+            not isinstance(values, Tensor)
+            or values.shape != distances.shape
+            or not values[degree > 0 :].isfinite().all()
+        ):
+            raise ValueError(
+                f"a radial profile gives a finite number for each distance (0 only matters for degree 0), "
+                f"which {radial!r} does not for degree {degree}."
+            )
 
 
 @torch.library.custom_op("steerformer::offset_table", mutates_args=())
@@ -195,6 +218,8 @@ def _table_shape(
 
 
 def _checked_profile(radial: Radial) -> Profile:
+    if isinstance(radial, nn.Module):
+        raise ValueError("radial is a fixed function, got a module; to learn one, override PositionalEncoding.basis.")
     if callable(radial):
         return radial
     if radial not in _PROFILES:

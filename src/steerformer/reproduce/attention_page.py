@@ -41,13 +41,18 @@ def write_page(folder: Path, progress: Callable[[str], None] = lambda step: None
 
 
 def modules(field_type: FieldType, **options: object) -> dict[str, nn.Module]:
-    """Attention, a block and two blocks, with the same fresh weights in each column of a table."""
+    """Attention, a block and two blocks; the same fresh weights for all options, or without encodings."""
+    positional = options.pop("positional", True)
     torch.manual_seed(0)
-    return {
+    found: dict[str, nn.Module] = {
         "Attention": Attention(field_type, num_heads=2, **options),  # type: ignore[arg-type]
         "TransformerBlock": TransformerBlock(field_type, num_heads=2, **options),  # type: ignore[arg-type]
         "Encoder, depth 2": Encoder(field_type, num_heads=2, depth=2, **options),
     }
+    attentions = [m for layer in found.values() for m in layer.modules() if isinstance(m, Attention)]
+    for attention in attentions if not positional else []:
+        attention.key_position = attention.value_position = None
+    return found
 
 
 def any_angle() -> str:
@@ -56,12 +61,10 @@ def any_angle() -> str:
     for group in (SO2, SO3):
         for copies in _TYPES[group.name]:
             field_type = FieldType(group, copies)
-            errors = {
-                name: [disc_error(layer.double()) for layer in modules(field_type, **options).values()]
-                for name, options in _POSITIONS.items()
-            }
-            for i, name in enumerate(modules(field_type)):
-                rows.append([name, f"{group.dim}D", str(field_type), *(f"{found[i]:.1e}" for found in errors.values())])
+            columns = [modules(field_type, **options) for options in _POSITIONS.values()]
+            for name in columns[0]:
+                errors = [f"{disc_error(column[name].double()):.1e}" for column in columns]
+                rows.append([name, f"{group.dim}D", str(field_type), *errors])
     return markdown(["", "", "type", "soft", "paper", "none"], rows)
 
 
