@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="measure the cases whose name contains this, and write nothing")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=10.0, help="about how long to repeat each measurement")
+    parser.add_argument("--seconds", type=float, default=5.0, help="about how long to repeat each measurement")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if not options.only:

@@ -246,6 +246,16 @@ def test_one_block_trains_on_4096_voxels(space):
     assert all(parameter.grad.abs().sum() > 0 for parameter in encoder.parameters())
 
 
+@pytest.mark.slow
+def test_one_block_goes_forward_and_backward_on_13824_voxels():
+    field_type = FieldType(SO3, (1, 1))
+    encoder = sf.nn.Encoder(field_type, num_heads=1)
+    x = field_type.randn(1, 24).requires_grad_()
+    encoder(x).square().sum().backward()
+    assert x.grad.isfinite().all()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in encoder.parameters())
+
+
 @pytest.mark.parametrize("depth", [0, True, 2.5])
 def test_words_for_a_wrong_depth(group, depth, unchecked):
     with pytest.raises(ValueError, match="depth is an integer >= 1, got"):
