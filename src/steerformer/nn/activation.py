@@ -103,7 +103,7 @@ class _Shrink(torch.autograd.Function):
             return field_type.pack(shrunk).to(x.dtype)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
         for piece, result, share in zip(pieces, split_runs(field_type, out), shares, strict=True):
-            inverse = inverse_scaled_length(piece.flatten(1, 2), least=SHORTEST)
+            inverse = inverse_scaled_length(piece, least=SHORTEST)
             torch.mul(piece, inverse.mul_(share * SCALE).add_(1).relu_()[:, None, None], out=result)
         return out
 
@@ -129,7 +129,7 @@ class _Shrink(torch.autograd.Function):
 
 def _gates(piece: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """``ReLU(1 + b / |x|)``, shaped to meet the piece, and ``1 / |x|``."""
-    inverse = inverse_scaled_length(piece.flatten(1, 2), least=SHORTEST) * SCALE
+    inverse = inverse_scaled_length(piece, least=SHORTEST) * SCALE
     return torch.relu(1 + share * inverse)[:, None, None], inverse
 
 

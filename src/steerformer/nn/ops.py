@@ -113,9 +113,15 @@ def scale_copies(
     return field_type.pack(scaled) if len(scaled) > 1 else scaled[0].flatten(1, 3)
 
 
-def inverse_scaled_length(x: Float[Tensor, "batch components *rest"], *, least: float) -> Float[Tensor, "batch *rest"]:
-    """``1 / (SCALE |x|)``, lengths along axis 1 and those below ``least`` taken as that long."""
-    return _scaled_sum_of_squares(x).clamp_min_((least * SCALE) ** 2).rsqrt_()
+def inverse_scaled_length(
+    piece: Float[Tensor, "batch part order *rest"], *, least: float
+) -> Float[Tensor, "batch *rest"]:
+    """``1 / (SCALE |x|)`` of all parts and orders together; lengths below ``least`` are taken as that long."""
+    if is_traced(piece):
+        squares = _scaled_sum_of_squares(piece.flatten(1, 2))
+    else:  # parts lie far apart: flattened they would be copied
+        squares = _sum_of_squares([order for part in in_wide_range(piece).unbind(1) for order in part.unbind(1)])
+    return squares.clamp_min_((least * SCALE) ** 2).rsqrt_()
 
 
 def is_traced(*tensors: Tensor) -> bool:
@@ -164,11 +170,16 @@ def _scaled_sum_of_squares(x: Tensor) -> Tensor:
         return (SCALE * x).square().sum(dim=1)
     count = x.shape[1]
     slices = max(n for n in range(1, 17) if count % n == 0)
-    first, *others = x.unflatten(1, (slices, count // slices)).unbind(dim=1)
-    squares = torch.addcmul(first.new_zeros(()), first, first, value=SCALE**2)
-    for piece in others:
-        squares.addcmul_(piece, piece, value=SCALE**2)
+    squares = _sum_of_squares(x.unflatten(1, (slices, count // slices)).unbind(dim=1))
     return squares.sum(dim=1) if count > slices else squares.squeeze(1)
+
+
+def _sum_of_squares(pieces: Sequence[Tensor]) -> Tensor:
+    """Of ``SCALE`` times the pieces, one after the other into one tensor."""
+    squares = torch.addcmul(pieces[0].new_zeros(()), pieces[0], pieces[0], value=SCALE**2)
+    for piece in pieces[1:]:
+        squares.addcmul_(piece, piece, value=SCALE**2)
+    return squares
 
 
 def in_wide_range(x: Tensor) -> Tensor:
