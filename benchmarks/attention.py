@@ -38,8 +38,10 @@ def measure_grid(grid: Grid, *, seconds: float) -> dict[str, Any]:
     found: dict[str, dict[str, float]] = {way: {} for way in ways}
     for mode, backward in (("forward", False), ("training", True)):
         running = contestants(grid, ways, backward=backward)
-        times = interleaved_times([c for c in running if c.name != "naive"], rounds=15, seconds=seconds)
-        # a hundred times behind, it would only hold the others up: one run
+        # those that form all pairs come afterwards: what they free has to be fetched again by the others
+        times = interleaved_times([c for c in running if c.name not in _MOST_BYTES], rounds=30, seconds=seconds)
+        times |= interleaved_times([c for c in running if c.name == "dense"], rounds=15, seconds=seconds / 2)
+        # a hundred times behind: one run
         times |= interleaved_times([c for c in running if c.name == "naive"], rounds=1, warm=False)
         for contestant in running:
             here = found[contestant.name]

@@ -28,22 +28,29 @@ Job = tuple[str, str, Callable[[], dict[str, Any]]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="measure the cases whose name contains this, and write nothing")
+    parser.add_argument("--update", action="store_true", help="with --only: put these rows into results and README")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0, help="about how long to repeat each measurement")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    if not options.only:
+    writes = options.update or not options.only
+    if writes:
         require_markers(README)
-    results: dict[str, Any] = {"machine": machine.describe(ROOT), "layers": [], "attention": [], "memory": []}
+    results: dict[str, Any] = {"layers": [], "attention": [], "memory": []}
+    if options.update:
+        results = json.loads(RESULTS.read_text())
+    results["machine"] = machine.describe(ROOT)
     for section, name, measure in all_jobs(options.seconds):
         if options.only.lower() not in name.lower():
             continue
         torch.manual_seed(0)
-        results[section].append(measure())
-        print(_line(section, results[section][-1]), flush=True)
-        if not options.only:  # after each, so that an interrupted run keeps what it has
+        row = measure()
+        print(_line(section, row), flush=True)
+        places = [i for i, old in enumerate(results[section]) if old["name"] == row["name"]] or [len(results[section])]
+        results[section][places[0] : places[0] + 1] = [row]
+        if writes:  # after each, so that an interrupted run keeps what it has
             _save(results)
-    if not options.only:
+    if writes:
         results["memory_slopes"] = growth.slopes(results["memory"])
         _save(results)
         growth.draw(results["memory"], ROOT / PICTURE)

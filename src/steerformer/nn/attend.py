@@ -70,7 +70,7 @@ def attention_weights(
     mask: Bool[Tensor, "batch token"] | None = None,
     only_largest: bool = False,
 ) -> Float[Tensor, "batch head token *token"]:
-    """The weights ``a_ij`` of all pairs, or ``max_j a_ij`` (paper, figure 5) without the map; no gradients."""
+    """The weights ``a_ij`` of all pairs, or ``max_j a_ij`` (the paper draws it) without the map; no gradients."""
     _require_grid(q, table)
     with without_autocast(q):
         q, k, key_map, table = _in_single_precision(q.detach(), k.detach(), key_map.detach(), table)

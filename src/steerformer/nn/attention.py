@@ -19,7 +19,7 @@ Scale = Literal["paper", "total"]
 
 
 class Attention(ExactConstants):
-    r"""Multi-head self-attention over all voxels of a grid (paper, section 4.1).
+    r"""Multi-head self-attention over all voxels of a grid (paper, section 3.1).
 
     $$q_i = f(x_i) W_Q, \quad k_{ij} = f(x_j) W_K + P(x_i - x_j), \quad v_{ij} = f(x_j) W_V + P'(x_i - x_j)$$
     $$s_{ij} = \sum_\rho q_{i\rho}^\dagger k_{ij\rho} / \sqrt{d_\rho}, \quad

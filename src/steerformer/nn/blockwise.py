@@ -66,7 +66,7 @@ def attend_blocks_backward(
     grad_position = torch.cat([grad_position, -common[..., None]], dim=-1)
     keys, values = k.flatten(0, 1), v.flatten(0, 1)
     into_q = q.new_empty(batch * heads, components, tokens)
-    into_k, into_v = torch.zeros_like(keys), torch.zeros_like(values)
+    into_k, into_v = keys.new_zeros(keys.shape), values.new_zeros(values.shape)
     into_rows = q.new_empty(tokens, 2 * batch * heads, table.shape[-1])
     slopes_room = None
     for block in _blocks(q, k, rows, table, mask):

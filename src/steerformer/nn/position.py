@@ -38,7 +38,7 @@ _PROFILES: dict[str, Profile] = {"soft": soft_inverse_square, "paper": inverse_s
 
 
 class PositionalEncoding(ExactConstants):
-    r"""A field of relative positions, $P_\rho(x) = w_\rho\, \phi(r)\, Y_\rho(x/r)$ (paper, section 4.2).
+    r"""A field of relative positions, $P_\rho(x) = w_\rho\, \phi(r)\, Y_\rho(x/r)$ (paper, section 3.2).
 
     $$P_\rho(R x) = \rho(R)\, P_\rho(x),$$
 

@@ -18,7 +18,7 @@ _STEADY_DEPTH = 8
 
 
 class MLP(nn.Module):
-    r"""$f' = \sigma(f W_1)\, W_2$ at every position (paper, section 4.3), $\sigma$ a :class:`NormReLU`.
+    r"""$f' = \sigma(f W_1)\, W_2$ at every position (paper, section 3.3), $\sigma$ a :class:`NormReLU`.
 
     Args:
         field_type: type of input and output.
