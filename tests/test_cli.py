@@ -33,7 +33,8 @@ def test_help_tells_what_to_type(command):
 def test_an_unknown_experiment_ends_with_one_line_and_code_2():
     result = run("reproduce", "[bold]tables")
     assert result.exit_code == 2
-    assert result.stderr == "steerformer: there is no experiment '[bold]tables'; known: kernels, layers, profiles.\n"
+    known = "kernels, layers, attention, profiles"
+    assert result.stderr == f"steerformer: there is no experiment '[bold]tables'; known: {known}.\n"
 
 
 def test_profiles_say_what_data_they_need(tmp_path):

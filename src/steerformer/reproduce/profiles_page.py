@@ -5,6 +5,7 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 from steerformer.reproduce.kernels_page import markdown
 from steerformer.reproduce.profiles import EPOCHS, TEST, TRAIN, Choice, read_results
@@ -12,7 +13,7 @@ from steerformer.reproduce.profiles import EPOCHS, TEST, TRAIN, Choice, read_res
 
 def write_page(results: Path, page: Path) -> Path:
     """A row for each choice of kernels, best accuracy first."""
-    runs: dict[str, list[dict[str, float]]] = {}
+    runs: dict[str, list[dict[str, Any]]] = {}
     for row in read_results(results):
         runs.setdefault(row["choice"], []).append(row)
     rows = []
@@ -46,7 +47,7 @@ def write_page(results: Path, page: Path) -> Path:
     return page
 
 
-def _advantage(runs: dict[str, list[dict[str, float]]], first: Choice, second: Choice) -> str:
+def _advantage(runs: dict[str, list[dict[str, Any]]], first: Choice, second: Choice) -> str:
     """How much more accurate one choice is than another, in points, with the standard error of that difference."""
     samples = [[100 * run["accuracy"] for run in runs.get(json.dumps(asdict(c)), [])] for c in (first, second)]
     if min(map(len, samples)) < 2:
