@@ -44,7 +44,7 @@ $(BIN)/python:
 # The interpreter is an order-only prerequisite: its date is the system's and says nothing about the install.
 $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing steerformer into $(VENV) (a few minutes the first time)"
-	$(INSTALL) --editable .
+	$(INSTALL) --editable '.[demo]'
 	@touch $@
 
 # Holds all of the core, so a demo after a test has nothing to install.

@@ -1,57 +1,15 @@
-"""The command ``steerformer``."""
+"""``steerformer reproduce``: pages of the documentation, computed again."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-app = typer.Typer(
-    help="Networks on images and volumes that are equivariant to rotation and translation by construction.",
-    no_args_is_help=True,
-    invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-console = Console()
+from steerformer.cli.console import console, fail
 
 
-@app.callback()
-def main(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-) -> None:
-    """Commands for everything that can be done without writing Python."""
-    if version:
-        from steerformer import __version__
-
-        console.print(f"steerformer {__version__}")
-        raise typer.Exit
-
-
-@app.command()
-def demo() -> None:
-    """Show, in a few seconds, how well steerable kernels turn on a pixel grid.
-
-    For each degree kernels look at smooth images and at the same images turned by 17 degrees. An exactly steerable
-    kernel would give the turned response; the table says how far off the best ring, or the purest kernel, is.
-    """
-    from steerformer.groups import SO2
-    from steerformer.kernels import FAMILIES
-    from steerformer.reproduce.kernels_page import best_kernel_error
-
-    table = Table("degree", *FAMILIES, title="Best 5x5 kernel of each degree: relative error at 17 degrees")
-    for degree in range(5):
-        errors = (best_kernel_error(SO2, family, degree) for family in FAMILIES)
-        table.add_row(str(degree), *(f"{error:.1e}" for error in errors))
-    console.print(table)
-    console.print("Measured on 128 smooth images. At quarter turns all three are exact.")
-    console.print("More: 'steerformer reproduce kernels', docs/kernels.md, docs/theory.md")
-
-
-@app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(help="What to compute again: kernels, layers, attention or profiles.")],
     out: Annotated[Path, typer.Option(help="Folder for the page and its pictures.")] = Path("docs"),
@@ -116,9 +74,3 @@ def _profiles_page(out: Path, *, data: Path | None, seeds: int) -> Path:
     results = out / "profiles.jsonl"
     run_all(data, results, seeds=seeds, progress=console.print)
     return write_page(results, out / "profiles.md")
-
-
-def fail(message: str) -> NoReturn:
-    """End with exit code 2 and one line on standard error."""
-    Console(stderr=True).print(f"steerformer: {message}", style="red", highlight=False, soft_wrap=True, markup=False)
-    raise typer.Exit(2)

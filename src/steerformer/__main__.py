@@ -1,0 +1,5 @@
+"""``python -m steerformer`` is the command ``steerformer``."""
+
+from steerformer.cli import app
+
+app()

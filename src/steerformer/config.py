@@ -1,0 +1,108 @@
+"""Validated configurations: frozen values from YAML files and ``key=value`` words, and errors of one line."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+
+class Config(BaseModel):
+    """A frozen value whose fields are checked and whose unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message is one line that says which key, what it wants and what came."""
+
+
+Parsed = TypeVar("Parsed")
+
+
+def validate(kind: type[Parsed] | Any, values: Mapping[str, Any], *, where: str) -> Parsed:
+    """``values`` as a configuration of ``kind`` (a :class:`Config` or a union of them), or a :class:`ConfigError`."""
+    try:
+        parsed: Parsed = TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        problems = [_sentence(problem, kind) for problem in error.errors(include_url=False)]
+        raise ConfigError(f"{where}: {'; '.join(dict.fromkeys(problems))}.") from None
+    return parsed
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A mapping out of a YAML file; a :class:`ConfigError` that names the line where it is none."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{path}{line} is no YAML: {getattr(error, 'problem', None) or error}.") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} should hold 'key: value' lines, got {type(values).__name__}.")
+    return values
+
+
+def write_yaml(config: Config) -> str:
+    """The configuration as YAML text that :func:`read_yaml` and :func:`validate` read back."""
+    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=120)
+    return text
+
+
+def override(values: Mapping[str, Any], words: Iterable[str]) -> dict[str, Any]:
+    """``values`` with ``training.epochs=3`` and the like applied; right sides are YAML.
+
+    >>> override({"training": {"epochs": 9}}, ["training.epochs=3", "data.root=/tmp"])
+    {'training': {'epochs': 3}, 'data': {'root': '/tmp'}}
+    """
+    changed = _copy(values)
+    for word in words:
+        path, equals, text = word.partition("=")
+        if not equals or not all(path.split(".")):
+            raise ConfigError(f"expected key=value, such as training.epochs=3, got {word!r}.")
+        *parents, last = path.split(".")
+        inner = changed
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{path} does not exist: {parent} is a value and has no keys below it.")
+        try:
+            inner[last] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ConfigError(
+                f"cannot read the value of {word!r}; write numbers, words, true, false or [lists]."
+            ) from None
+    return changed
+
+
+def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+
+
+def _sentence(problem: ErrorDetails, kind: Any) -> str:
+    place = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        *_, key = (str(part) for part in problem["loc"])
+        near = difflib.get_close_matches(key, sorted(set(_keys(kind))), n=1, cutoff=0.5)
+        return f"there is no key {place!r}{f'; did you mean {near[0]!r}?' if near else ''}"
+    if problem["type"] == "missing":
+        return f"{place!r} is missing"
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
+    return f"{place!r}: {message[:1].lower()}{message[1:]}{got}" if place else f"{message}{got}"
+
+
+def _keys(kind: Any) -> Iterator[str]:
+    """All keys of a configuration and of those inside it."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items():
+            yield name
+            yield from _keys(field.annotation)
+    else:
+        for inner in getattr(kind, "__args__", ()):
+            yield from _keys(inner)
