@@ -7,6 +7,7 @@ import typer
 from steerformer.cli.console import console
 from steerformer.cli.demo import demo
 from steerformer.cli.reproduce import reproduce
+from steerformer.cli.train import train
 
 app = typer.Typer(
     help="Networks on images and volumes that are equivariant to rotation and translation by construction.",
@@ -15,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, reproduce):
+for command in (demo, train, reproduce):
     app.command()(command)
 
 

@@ -1,0 +1,51 @@
+"""Which samples a step takes: decided by seed, epoch and step alone, whatever the number of processes."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch.utils.data import Sampler
+
+from steerformer.config import ConfigError
+
+
+class Batches(Sampler[list[int]]):
+    """Indices of one process, one part of a step after the other.
+
+    Samples are shuffled anew for each epoch, and those left over after the last whole batch are dropped. Each batch is
+    cut into runs, one for each process, and these into ``accumulate`` parts: processes together see what one alone
+    would see.
+    """
+
+    def __init__(
+        self, samples: int, batch_size: int, *, seed: int, processes: int = 1, process: int = 0, accumulate: int = 1
+    ) -> None:
+        if samples < batch_size:
+            raise ConfigError(f"training.batch_size is {batch_size}, but there are only {samples} samples to train on.")
+        if batch_size % (processes * accumulate):
+            raise ConfigError(
+                f"training.batch_size {batch_size} cannot be shared equally by {processes} processes "
+                f"with {accumulate} parts each."
+            )
+        self.samples, self.batch_size, self.seed = samples, batch_size, seed
+        self.processes, self.process, self.accumulate = processes, process, accumulate
+        self.steps = samples // batch_size
+        self.epoch = self.step = 0
+
+    def start(self, epoch: int, step: int = 0) -> None:
+        """What the next iteration begins with."""
+        self.epoch, self.step = epoch, step
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(mixed_seed(self.seed, self.epoch))
+        order = torch.randperm(self.samples, generator=generator)[: self.steps * self.batch_size]
+        parts = order.view(self.steps, self.processes, self.accumulate, -1)[self.step :, self.process]
+        yield from parts.flatten(0, 1).tolist()
+
+    def __len__(self) -> int:
+        return (self.steps - self.step) * self.accumulate
+
+
+def mixed_seed(*numbers: int) -> int:
+    """One seed out of several numbers, so that neighbours have nothing in common."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,0 +1,203 @@
+"""The training loop: epochs of steps, validation after each, checkpoints in between, a test at the end."""
+
+import math
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from lightning_fabric import Fabric
+from torch.utils.data import DataLoader, Subset
+
+from steerformer import models
+from steerformer.data import Samples, Splits
+from steerformer.models import Model
+from steerformer.train.batches import Batches, mixed_seed
+from steerformer.train.checkpoint import random_states, restore_random_states, save_checkpoint, seed_everything
+from steerformer.train.config import ExperimentConfig
+from steerformer.train.devices import on_first, total
+from steerformer.train.evaluate import confusion, mean_loss, predict_logits
+from steerformer.train.folder import BEST, CHECKPOINT
+from steerformer.train.learner import Learner
+from steerformer.train.logs import Logs
+from steerformer.train.progress import Reporter
+from steerformer.train.schedule import learning_rate
+from steerformer.train.state import State
+from steerformer.train.stopping import Interrupted, StopSignals
+
+
+class TrainingError(ValueError):
+    """Training cannot go on; the message is one line."""
+
+
+class Loop:
+    """One run on one process; all processes together see each sample once an epoch."""
+
+    def __init__(
+        self, fabric: Fabric, experiment: ExperimentConfig, splits: Splits, model: Model, folder: Path
+    ) -> None:
+        config = experiment.training
+        self.fabric, self.experiment, self.config, self.splits, self.folder = fabric, experiment, config, splits, folder
+        self.batches = Batches(
+            len(splits.train),
+            config.batch_size,
+            seed=experiment.seed,
+            processes=fabric.world_size,
+            process=fabric.global_rank,
+            accumulate=config.accumulate,
+        )
+        self.learner = Learner(fabric, model, config)
+        self.state = State()
+        self.reporter = Reporter()
+        self.signals = StopSignals()
+        self._saved = time.monotonic()
+        self._clock = time.monotonic()
+        self.logs: Logs | None = None
+        seed_everything(mixed_seed(experiment.seed, fabric.global_rank))  # dropout differs from process to process
+
+    @property
+    def total_step(self) -> int:
+        """Steps done since the run began."""
+        return self.state.epoch * self.batches.steps + self.state.step
+
+    def restore(self, checkpoint: dict[str, Any]) -> None:
+        """Go on where the checkpoint was written."""
+        self.learner.load_state_dict(checkpoint["learner"])
+        self.state = State(**checkpoint["state"])
+        states = checkpoint["random"]
+        if len(states) == self.fabric.world_size:
+            restore_random_states(states[self.fabric.global_rank])
+        else:
+            seed_everything(mixed_seed(self.experiment.seed, self.fabric.global_rank, self.total_step))
+
+    def train(self) -> None:
+        """Epochs until all are done, or until patience ends."""
+        self.reporter.start(epochs=self.config.epochs, steps=self.batches.steps, done=self.total_step)
+        while self.state.epoch < self.config.epochs and not self._out_of_patience():
+            self._train_epoch()
+            self._close_epoch()
+
+    def test(self) -> dict[str, Any]:
+        """Figures of the best weights on the test samples."""
+        if not len(self.splits.test):
+            return {}
+        path = self.folder / BEST
+        weights = on_first(self.fabric, lambda: models.load(path).state_dict())
+        self.learner.result.load_state_dict(weights)
+        loss, accuracy, matrix = self._judge(self.splits.test)
+        return {"test_loss": loss, "test_accuracy": accuracy, "confusion": matrix, "classes": list(self.splits.classes)}
+
+    def write_metrics(self, final: dict[str, Any]) -> None:
+        """All figures so far, and those of the end."""
+        if self.logs:
+            self.logs.metrics(self.state, final)
+
+    def _train_epoch(self) -> None:
+        state, config = self.state, self.config
+        self.splits.train.set_epoch(state.epoch)
+        self.batches.start(state.epoch, state.step)
+        # a generator of its own: the loader would else draw from the global random numbers at each start
+        loader = DataLoader(
+            self.splits.train, batch_sampler=self.batches, num_workers=config.workers, generator=torch.Generator()
+        )
+        parts = iter(loader)
+        self.learner.module.train()
+        while state.step < self.batches.steps:
+            rate = learning_rate(config, self.total_step, self.batches.steps)
+            taken = [self.fabric.to_device(next(parts)) for _ in range(config.accumulate)]
+            loss, stop, save = self._agree(*self.learner.step(taken, rate))
+            self._log_step(loss, rate)
+            if stop or save:
+                self._save()
+            if stop:
+                raise Interrupted(
+                    f"stopped after step {state.step} of epoch {state.epoch + 1}; the checkpoint is saved."
+                )
+
+    def _agree(self, loss: float, correct: int) -> tuple[float, bool, bool]:
+        """Count the step over all processes: its mean loss, whether anyone was asked to stop, whether to save."""
+        due = self.fabric.is_global_zero and time.monotonic() - self._saved > self.config.checkpoint_every
+        numbers = torch.tensor([loss, correct, self.signals.asked, due], dtype=torch.float64)
+        numbers = total(self.fabric, numbers)
+        mean = numbers[0].item() / self.fabric.world_size
+        if not math.isfinite(mean):
+            state = self.state
+            raise TrainingError(
+                f"the loss is {mean} at step {state.step + 1} of epoch {state.epoch + 1}; try a smaller "
+                "training.learning_rate, training.clip=1 or training.precision=32."
+            )
+        size = self.config.batch_size
+        self.state.count(mean * size, int(numbers[1]), size)
+        return mean, bool(numbers[2]), bool(numbers[3])
+
+    def _log_step(self, loss: float, rate: float) -> None:
+        state = self.state
+        if self.logs and self.total_step % self.config.log_every == 0:
+            self.logs.step(self.total_step, loss, rate)
+        self.reporter.step(
+            epoch=state.epoch + 1,
+            step=state.step,
+            loss=state.loss / state.samples,
+            accuracy=state.correct / state.samples,
+        )
+
+    def _close_epoch(self) -> None:
+        state = self.state
+        row: dict[str, Any] = {
+            "epoch": state.epoch + 1,
+            "train_loss": state.loss / state.samples,
+            "train_accuracy": state.correct / state.samples,
+            "validation_loss": None,
+            "validation_accuracy": None,
+            "learning_rate": learning_rate(self.config, self.total_step - 1, self.batches.steps),
+        }
+        if len(self.splits.validation):
+            row["validation_loss"], row["validation_accuracy"], _ = self._judge(self.splits.validation)
+        self._tick()
+        best = state.close_epoch({**row, "seconds": round(state.seconds, 3)})
+        on_first(self.fabric, lambda: self._write_epoch(best))
+        self._save()
+        self.reporter.epoch(state.history[-1], best=best)
+
+    def _write_epoch(self, best: bool) -> None:
+        if best:
+            models.save(cast(Model, self.learner.result), self.folder / BEST)
+        if self.logs:
+            self.logs.epoch(self.total_step, self.state.history[-1])
+        self.write_metrics({})
+
+    def _judge(self, samples: Samples) -> tuple[float, float, list[list[int]]]:
+        """Mean loss, accuracy and confusion; each process takes its share of the samples."""
+        share = range(self.fabric.global_rank, len(samples), self.fabric.world_size)
+        classes = len(self.splits.classes)
+        sums, matrix = torch.zeros(1, dtype=torch.float64), torch.zeros(classes, classes, dtype=torch.int64)
+        if len(share):
+            logits = predict_logits(self.learner.result, Subset(samples, share), batch_size=self.config.eval_batch_size)
+            labels = samples.labels[list(share)]
+            sums += mean_loss(logits, labels) * len(share)
+            matrix += confusion(logits, labels, classes)
+        sums, matrix = (total(self.fabric, x) for x in (sums, matrix))
+        return sums.item() / len(samples), int(matrix.trace()) / len(samples), matrix.tolist()
+
+    def _save(self) -> None:
+        self._tick()
+        random = [random_states()]
+        if self.fabric.world_size > 1:
+            random = [{} for _ in range(self.fabric.world_size)]
+            torch.distributed.all_gather_object(random, random_states())
+        content = {
+            "experiment": self.experiment.model_dump(mode="json"),
+            "state": self.state.as_dict(),
+            "learner": self.learner.state_dict(),
+            "random": random,
+        }
+        on_first(self.fabric, lambda: save_checkpoint(self.folder / CHECKPOINT, content))
+        self._saved = time.monotonic()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self.state.seconds, self._clock = self.state.seconds + now - self._clock, now
+
+    def _out_of_patience(self) -> bool:
+        patience = self.config.patience
+        return patience is not None and self.state.epochs_without_progress() >= patience

@@ -1,0 +1,78 @@
+"""What a run shows while it runs: a bar on a terminal, a line an epoch elsewhere."""
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Reporter:
+    """Hears how a run goes, and says nothing."""
+
+    def __enter__(self) -> "Reporter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        return None
+
+    def start(self, *, epochs: int, steps: int, done: int) -> None:
+        """``steps`` an epoch, ``done`` of all are behind us."""
+
+    def step(self, *, epoch: int, step: int, loss: float, accuracy: float) -> None:
+        """One step is done; running means of the epoch at hand."""
+
+    def epoch(self, row: dict[str, Any], *, best: bool) -> None:
+        """An epoch is done, with these figures."""
+
+    def say(self, text: str) -> None:
+        """Anything else worth a line."""
+
+
+class ConsoleReporter(Reporter):
+    """A progress bar over the whole run on a terminal, and one line for each epoch."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._epochs = self._steps = 0
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            BarColumn(),
+            TextColumn("step {task.fields[step]}/{task.fields[steps]}  loss {task.fields[loss]:.3f}"),
+            TextColumn("accuracy {task.fields[accuracy]:.1%}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+            speed_estimate_period=300,
+        )
+        self._task = self._bar.add_task("", total=None, epoch=0, epochs=0, step=0, steps=0, loss=0.0, accuracy=0.0)
+
+    def __enter__(self) -> Reporter:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def start(self, *, epochs: int, steps: int, done: int) -> None:
+        self._epochs, self._steps = epochs, steps
+        self._bar.update(self._task, total=epochs * steps, completed=done, epochs=epochs, steps=steps)
+
+    def step(self, *, epoch: int, step: int, loss: float, accuracy: float) -> None:
+        done = (epoch - 1) * self._steps + step
+        self._bar.update(self._task, completed=done, epoch=epoch, step=step, loss=loss, accuracy=accuracy)
+
+    def epoch(self, row: dict[str, Any], *, best: bool) -> None:
+        validation = ""
+        if row["validation_accuracy"] is not None:
+            validation = f"  validation: loss {row['validation_loss']:.4f}, accuracy {row['validation_accuracy']:.2%}"
+            validation += " *" if best else ""
+        train = f"loss {row['train_loss']:.4f}, accuracy {row['train_accuracy']:.2%}"
+        minutes = f"{row['seconds'] / 60:.1f} min"
+        self.say(f"epoch {row['epoch']:>{len(str(self._epochs))}}/{self._epochs}  {train}{validation}  {minutes}")
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)

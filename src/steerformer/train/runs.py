@@ -1,0 +1,75 @@
+"""Train a model and fill a run folder, or go on with one."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steerformer import data, models
+from steerformer.config import ConfigError
+from steerformer.data import Splits
+from steerformer.models import Model
+from steerformer.train.checkpoint import CheckpointError, seed_everything
+from steerformer.train.config import ExperimentConfig
+from steerformer.train.devices import first_then_others, make_fabric, on_first
+from steerformer.train.folder import CHECKPOINT, read_resumable, start_folder
+from steerformer.train.logs import Logs
+from steerformer.train.loop import Loop
+from steerformer.train.memory import keep_freed_memory
+from steerformer.train.progress import Reporter
+
+
+def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
+    """See :func:`steerformer.train.run`."""
+    folder = Path(folder)
+    keep_freed_memory()
+    fabric = make_fabric(experiment.training)
+    fabric.launch()
+    if experiment.training.threads:
+        torch.set_num_threads(experiment.training.threads)
+    checkpoint = on_first(fabric, lambda: read_resumable(folder, experiment, resume=resume))
+    splits = first_then_others(fabric, lambda: data.load(experiment.data))
+    seed_everything(experiment.seed)
+    model = models.build(experiment.model)
+    require_fit(model, splits, experiment)
+    loop = Loop(fabric, experiment, splits, model, folder)
+    if checkpoint:
+        _restore(loop, checkpoint)
+    on_first(fabric, lambda: start_folder(folder, experiment))
+    if fabric.is_global_zero:
+        loop.reporter = reporter or Reporter()
+        loop.logs = Logs(folder, first_step=loop.total_step)
+    try:
+        _train_and_test(loop, models.summary(model))
+    finally:
+        if loop.logs:
+            loop.logs.close()
+    return folder
+
+
+def require_fit(model: Model, splits: Splits, experiment: ExperimentConfig) -> None:
+    """A :class:`ConfigError` where the model cannot take the samples or name their classes."""
+    config = experiment.model
+    if len(splits.classes) != config.classes:
+        raise ConfigError(f"model.classes is {config.classes}, but the data have {len(splits.classes)} classes.")
+    found, expected = tuple(splits.train[0][0].shape), (config.in_channels, *[config.size] * model.in_type.group.dim)
+    if found != expected:
+        raise ConfigError(f"the model takes samples of shape {expected}, but the data have {found} (channels, space).")
+    if experiment.training.patience and not len(splits.validation):
+        raise ConfigError("training.patience needs samples to validate on; set data.validation to their number.")
+
+
+def _restore(loop: Loop, checkpoint: dict[str, Any]) -> None:
+    try:
+        loop.restore(checkpoint)
+    except (RuntimeError, ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{loop.folder / CHECKPOINT} does not fit this model: it is of another one.") from None
+
+
+def _train_and_test(loop: Loop, summary: models.Summary) -> None:
+    with loop.signals, loop.reporter:
+        loop.train()
+        final = loop.test()
+    counts = {"parameters": summary.parameters, "complex_parameters": summary.complex_parameters}
+    loop.state.finished = True
+    on_first(loop.fabric, lambda: loop.write_metrics({**final, **counts}))

@@ -1,0 +1,50 @@
+"""The optimiser, and its learning rate as a function of the step alone: nothing to store, nothing to resume."""
+
+import math
+
+from torch import nn, optim
+
+from steerformer.train.config import TrainingConfig
+
+
+def make_optimizer(model: nn.Module, config: TrainingConfig) -> optim.Optimizer:
+    """AdamW, which spares gains and biases the weight decay, or the paper's Adam with L2 on everything."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if config.optimizer == "adam":
+        return optim.Adam(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return optim.AdamW([group for group in groups if group["params"]], lr=config.learning_rate)
+
+
+def learning_rate(config: TrainingConfig, step: int, steps_per_epoch: int) -> float:
+    """Learning rate of the step, counted from 0 over the whole run."""
+    return config.learning_rate * _factor(config, step, steps_per_epoch)
+
+
+def set_learning_rate(optimizer: optim.Optimizer, value: float) -> None:
+    """The same for all parameters."""
+    for group in optimizer.param_groups:
+        group["lr"] = value
+
+
+def _factor(config: TrainingConfig, step: int, steps_per_epoch: int) -> float:
+    if config.schedule == "step":
+        return config.step_factor ** (step // steps_per_epoch // config.step_every)
+    warmup = min(config.warmup, config.epochs / 2) * steps_per_epoch
+    total = config.epochs * steps_per_epoch
+    if config.schedule == "onecycle":
+        warmup = max(warmup, 0.3 * total)
+    if step < warmup:
+        grown = (step + 1) / math.ceil(warmup)
+        return 0.04 + 0.96 * _ease(grown) if config.schedule == "onecycle" else grown
+    if config.schedule == "constant":
+        return 1.0
+    return 1.0 - _ease((step - warmup) / max(total - warmup, 1))
+
+
+def _ease(share: float) -> float:
+    """From 0 to 1 along half a cosine."""
+    return (1 - math.cos(math.pi * min(share, 1.0))) / 2
