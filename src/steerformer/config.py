@@ -85,16 +85,31 @@ def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(problem: ErrorDetails, kind: Any) -> str:
-    place = ".".join(str(part) for part in problem["loc"])
+    known = set(_keys(kind))
+    # of a union, pydantic also names which of its kinds was tried
+    path = [
+        str(part)
+        for i, part in enumerate(problem["loc"])
+        if isinstance(part, int) or part in known or _ends(problem, i)
+    ]
+    place = ".".join(path)
     if problem["type"] == "extra_forbidden":
-        *_, key = (str(part) for part in problem["loc"])
-        near = difflib.get_close_matches(key, sorted(set(_keys(kind))), n=1, cutoff=0.5)
-        return f"there is no key {place!r}{f'; did you mean {near[0]!r}?' if near else ''}"
+        near = difflib.get_close_matches(path[-1], sorted(known), n=1, cutoff=0.5)
+        return f"there is no key {place!r}{f' (did you mean {near[0]!r}?)' if near else ''}"
     if problem["type"] == "missing":
         return f"{place!r} is missing"
+    if problem["type"].startswith("union_tag"):
+        context = problem.get("ctx", {})
+        key = ".".join([*path, str(context.get("discriminator", "")).strip("'")])
+        expected = f"one of {context['expected_tags']}, got {context['tag']!r}" if "tag" in context else "missing"
+        return f"{key!r} is {expected}"
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
     got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
     return f"{place!r}: {message[:1].lower()}{message[1:]}{got}" if place else f"{message}{got}"
+
+
+def _ends(problem: ErrorDetails, i: int) -> bool:
+    return i == len(problem["loc"]) - 1 and problem["type"] in ("extra_forbidden", "missing")
 
 
 def _keys(kind: Any) -> Iterator[str]:

@@ -2,35 +2,59 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from steerformer.config import Config
 from steerformer.kernels import Family
 
 Positive = Annotated[int, Field(ge=1)]
 Copies = Positive | tuple[Annotated[int, Field(ge=0)], ...]
+Block = Annotated[tuple[Copies, ...], Field(min_length=1)]
 
 
-class ClassifierConfig(Config):
-    """The paper's classifier; without attention (``depth: 0``) its convolution baseline."""
+class _GridConfig(Config):
+    """What every classifier has: blocks with a pooling between them, on a grid of one size."""
 
-    kind: Literal["classifier"] = "classifier"
     group: Literal["SO2", "SO3"]
     """SO2 for images, SO3 for volumes."""
     size: Positive
     """Voxels along each side of the input."""
     in_channels: Positive = 1
     """Channels of the input, such as colours."""
-    classes: Positive = 10
+    classes: Annotated[int, Field(ge=2)] = 10
+    kernel_size: tuple[Positive, ...] | Positive = 5
+    """Width of the kernels, odd, for all blocks or for each."""
+    hidden: Positive = 128
+    """Width of the head."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.7
+    """Dropout in the head."""
+
+    def _require_fitting_blocks(self, blocks: int) -> None:
+        sizes = (self.kernel_size,) * blocks if isinstance(self.kernel_size, int) else self.kernel_size
+        if len(sizes) != blocks:
+            raise ValueError(f"kernel_size has {len(sizes)} numbers for {blocks} blocks of widths")
+        if any(size % 2 == 0 for size in sizes):
+            raise ValueError(f"kernel_size is odd, so that kernels have a centre, got {self.kernel_size}")
+        if self.size < 2 ** (blocks - 1):
+            raise ValueError(
+                f"{blocks} blocks halve the grid {blocks - 1} times, which size {self.size} does not allow"
+            )
+
+
+class ClassifierConfig(_GridConfig):
+    """The paper's classifier; without attention (``depth: 0``) its convolution baseline."""
+
+    kind: Literal["classifier"] = "classifier"
     degrees: Positive = 4
     """Features carry degrees 0 to degrees - 1."""
-    widths: tuple[tuple[Copies, ...], ...] = ((8, 16), (16, 32), (32, 32))
+    widths: Annotated[tuple[Block, ...], Field(min_length=1)] = ((8, 16), (16, 32), (32, 32))
     """Blocks of convolutions: copies of every degree after each convolution; or a list, one number for each degree."""
-    kernel_size: tuple[Positive, ...] | Positive = 5
-    """Width of the kernels, for all blocks or for each."""
     profiles: Family = "fitted"
     tolerance: Annotated[float, Field(gt=0)] = 1e-2
     norm: Literal["batch", "layer"] = "batch"
+    norms: Literal["block", "convolution"] = "block"
+    """block: the paper's blocks, a nonlinearity between convolutions and a norm at the end; convolution: after every
+    convolution a norm and a nonlinearity."""
     bias: float = -0.5
     """Start of the nonlinearity's bias: vectors shorter than its opposite are silenced."""
     antialiased: bool = False
@@ -41,25 +65,34 @@ class ClassifierConfig(Config):
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     features: Copies = 64
     """Copies after the convolution over the remaining grid: of degree 0, or a list, one number for each degree."""
-    hidden: Positive = 128
-    """Width of the head."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.7
-    """Dropout in the head."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "ClassifierConfig":
+        self._require_fitting_blocks(len(self.widths))
+        last = self.widths[-1][-1]
+        copies = (last,) if isinstance(last, int) else last
+        if self.depth and any(number % self.num_heads for number in copies):
+            raise ValueError(f"num_heads {self.num_heads} does not divide the last of widths, {last}")
+        return self
 
 
-class CNNConfig(Config):
+class CNNConfig(_GridConfig):
     """A plain convolution network, which is not equivariant: the control."""
 
     kind: Literal["cnn"] = "cnn"
-    group: Literal["SO2", "SO3"]
-    size: Positive
-    in_channels: Positive = 1
-    classes: Positive = 10
-    widths: tuple[tuple[Positive, ...], ...] = ((16, 32), (32, 64), (64, 64))
+    widths: Annotated[tuple[Annotated[tuple[Positive, ...], Field(min_length=1)], ...], Field(min_length=1)] = (
+        (16, 32),
+        (32, 64),
+        (64, 64),
+    )
     """Blocks of convolutions: channels after each."""
     kernel_size: tuple[Positive, ...] | Positive = 3
-    hidden: Positive = 128
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+
+    @model_validator(mode="after")
+    def _check(self) -> "CNNConfig":
+        self._require_fitting_blocks(len(self.widths))
+        return self
 
 
 ModelConfig = Annotated[ClassifierConfig | CNNConfig, Field(discriminator="kind")]

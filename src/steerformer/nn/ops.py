@@ -7,11 +7,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from steerformer.fields import FieldType, is_integer, require_floats
 
 _CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
+_PLAIN_LAYERS = {2: nn.Conv2d, 3: nn.Conv3d}
 _AVERAGES = {2: F.avg_pool2d, 3: F.avg_pool3d}
 _INTERPOLATIONS = {2: "bilinear", 3: "trilinear"}
 SCALE = 2.0**-42  # brings squares of 1e30, and of 1e-6, into the range of float32; a power of two, so exactly
@@ -63,6 +64,11 @@ def convolve(
         x = pad(x, [min(p, 0) for p in padding])
         padding = [max(p, 0) for p in padding]
     return _CONVOLUTIONS[dim](x, kernel, stride=stride, padding=padding, dilation=dilation)
+
+
+def plain_conv(dim: int, in_channels: int, out_channels: int, kernel_size: int) -> nn.Module:
+    """Torch's own convolution layer, which is not steerable; the grid keeps its size, and a norm is to follow."""
+    return _PLAIN_LAYERS[dim](in_channels, out_channels, kernel_size, padding="same", bias=False)
 
 
 def pad(x: Float[Tensor, "batch channels *space"], margins: Sequence[int]) -> Float[Tensor, "batch channels *new"]:

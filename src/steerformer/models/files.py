@@ -1,0 +1,73 @@
+"""A model and its configuration in one file, which holds numbers and text and nothing that could run."""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from steerformer.files import written_whole
+from steerformer.models.registry import Model, build
+
+_KEY = "steerformer.model"
+
+
+def save(model: Model, path: Path | str) -> None:
+    """Write weights and configuration to a safetensors file, whole or not at all."""
+    if not isinstance(model, Model):
+        raise TypeError(f"save takes a model made by models.build, got a {type(model).__name__}.")
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    with written_whole(Path(path)) as partial:
+        save_file(tensors, partial, metadata={_KEY: model.config.model_dump_json()})
+
+
+def load(path: Path | str) -> Model:
+    """The model that :func:`save` wrote, in eval mode, on the CPU.
+
+    Raises ``ValueError``, in one line, for a file that is cut short, of another kind or of another architecture.
+    """
+    config, tensors = _read(Path(path))
+    try:
+        model = build(json.loads(config))
+    except ValueError as error:
+        raise ValueError(f"{path} is of a model that this version does not know: {error}") from None
+    first = next(iter(tensors.values()))
+    model.to(first.dtype)
+    load_weights(model, tensors, where=str(path))
+    return model.eval()
+
+
+def load_weights(model: Model, tensors: dict[str, Tensor], *, where: str) -> None:
+    """Fill a model with weights, or raise ``ValueError`` of one line if they belong to another architecture."""
+    own = model.state_dict()
+    wrong = [name for name in own if name in tensors and own[name].shape != tensors[name].shape]
+    missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if wrong or missing or unknown:
+        details = [
+            *(
+                f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(own[name].shape)}"
+                for name in wrong[:1]
+            ),
+            *(f"{name} is missing" for name in missing[:1]),
+            *(f"{name} is unknown" for name in unknown[:1]),
+        ]
+        count = len(wrong) + len(missing) + len(unknown)
+        raise ValueError(f"{where} holds weights of another architecture, {count} do not fit: {'; '.join(details)}.")
+    model.load_state_dict(tensors)
+
+
+def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}; expected one written by save.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            config = (file.metadata() or {}).get(_KEY)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no mapping
+    except SafetensorError as error:
+        raise ValueError(f"{path} is no whole safetensors file, perhaps cut short: {error}.") from None
+    if config is None or not tensors:
+        raise ValueError(
+            f"{path} is a safetensors file, but not one written by steerformer: it holds no configuration."
+        )
+    return config, tensors

@@ -1,0 +1,110 @@
+"""What a model is made of: types, shapes and how many numbers it learns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steerformer.groups import GROUPS
+from steerformer.models.registry import Model
+from steerformer.nn import BatchNorm, Conv, Encoder, Linear, PositionalEncoding, TransformerBlock
+
+_HOLDERS = (nn.Sequential, nn.ModuleList, Encoder, TransformerBlock)
+_COMPLEX_WEIGHTS = (Conv, Linear, PositionalEncoding, BatchNorm)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer: its place in the model, its types, the shape of its output and its parameters."""
+
+    name: str
+    layer: str
+    types: str
+    shape: tuple[int, ...]
+    parameters: int
+    complex_parameters: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A model layer by layer; printed as a table.
+
+    A complex weight is two real ``parameters``; ``complex_parameters`` counts it as one, as the paper does.
+    """
+
+    rows: tuple[Row, ...]
+    parameters: int
+    complex_parameters: int
+
+    def __str__(self) -> str:
+        head = ("", "layer", "types", "output", "real", "complex as one")
+        total = ("", "", "", "all", f"{self.parameters:,}", f"{self.complex_parameters:,}")
+        lines = [head, *(_cells(row) for row in self.rows), total]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        )
+
+
+def summary(model: Model) -> Summary:
+    """Layers of a model, in the order in which they are called.
+
+    >>> from steerformer import models
+    >>> net = models.build({"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]], "num_heads": 2})
+    >>> models.summary(net).parameters == sum(parameter.numel() for parameter in net.parameters())
+    True
+    """
+    rows: list[Row] = []
+    steps = dict(_steps(model))
+
+    def note(module: nn.Module, _: Any, output: Tensor) -> None:
+        rows.append(Row(steps[module], type(module).__name__, _types(module), tuple(output.shape[1:]), *count(module)))
+
+    hooks = [module.register_forward_hook(note) for module in steps]
+    training, config = model.training, model.config
+    try:
+        space = (config.size,) * GROUPS[config.group].dim
+        with torch.no_grad():
+            model.eval()(next(model.parameters()).new_zeros(1, config.in_channels, *space))
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+    return Summary(tuple(rows), *count(model))
+
+
+def count(module: nn.Module) -> tuple[int, int]:
+    """Real parameters, and how many there are if a complex one counts as one."""
+    real = sum(parameter.numel() for parameter in module.parameters())
+    halves = 0
+    for inner in module.modules():
+        if isinstance(inner, _COMPLEX_WEIGHTS):
+            halves += sum(p.numel() // 2 for p in inner.parameters(recurse=isinstance(inner, Linear)) if _is_complex(p))
+    return real, real - halves
+
+
+def _is_complex(parameter: nn.Parameter) -> bool:
+    """Complex weights have both parts on their first axis."""
+    return parameter.ndim > 1 and len(parameter) == 2
+
+
+def _steps(module: nn.Module, name: str = "") -> Iterator[tuple[nn.Module, str]]:
+    """What a reader wants on a line of its own: layers, not their insides nor what holds them."""
+    for key, child in module.named_children():
+        path = f"{name}.{key}" if name else key
+        if isinstance(child, _HOLDERS):
+            yield from _steps(child, path)
+        elif not isinstance(child, nn.Identity):
+            yield child, path
+
+
+def _types(module: nn.Module) -> str:
+    before, after = getattr(module, "in_type", None), getattr(module, "out_type", None)
+    return "" if before is None else f"{before}" if before == after else f"{before} -> {after}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    shape = "x".join(map(str, row.shape))
+    return row.name, row.layer, row.types, shape, f"{row.parameters:,}", f"{row.complex_parameters:,}"
