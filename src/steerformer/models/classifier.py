@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from steerformer.fields import FieldType
 from steerformer.groups import GROUPS, Group
 from steerformer.models.config import ClassifierConfig, Copies
-from steerformer.models.grid import require_size, sizes_after_pooling, width_of_block
+from steerformer.models.inputs import require_size
 from steerformer.nn import AvgPool, BatchNorm, Conv, Encoder, Invariants, LayerNorm, NormReLU
 
 
@@ -34,7 +34,7 @@ class Classifier(nn.Module):
         found = _type(group, config.widths[-1][-1], config.degrees)
         self.encoder = _encoder(config, found) if config.depth else nn.Identity()
         features = _type(group, config.features, 1)
-        self.flatten = _conv(config, found, features, sizes_after_pooling(config)[-1], padding=0)
+        self.flatten = _conv(config, found, features, config.sizes[-1], padding=0)
         self.norm = BatchNorm(features)
         self.invariants = Invariants(features)
         self.head = head(group, features.copies, config.hidden, config.classes, config.dropout)
@@ -61,10 +61,10 @@ def _blocks(config: ClassifierConfig, image: FieldType) -> Iterator[nn.Module]:
     before = image
     for i, widths in enumerate(config.widths):
         if i:
-            yield AvgPool(before, kernel_size=2, antialiased=config.antialiased)
+            yield AvgPool(before, kernel_size=config.pools[i - 1], antialiased=config.antialiased)
         for j, copies in enumerate(widths):
             after, is_last = _type(before.group, copies, config.degrees), j == len(widths) - 1
-            yield _conv(config, before, after, width_of_block(config, i))
+            yield _conv(config, before, after, config.kernel_sizes[i])
             if is_last or config.norms == "convolution":
                 yield (BatchNorm if config.norm == "batch" else LayerNorm)(after)
             if not is_last or config.norms == "convolution":

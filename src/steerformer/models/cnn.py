@@ -9,7 +9,7 @@ from steerformer.fields import FieldType
 from steerformer.groups import GROUPS
 from steerformer.models.classifier import head
 from steerformer.models.config import CNNConfig
-from steerformer.models.grid import require_size, sizes_after_pooling, width_of_block
+from steerformer.models.inputs import require_size
 from steerformer.nn import AvgPool, BatchNorm
 from steerformer.nn.ops import plain_conv
 
@@ -28,7 +28,7 @@ class CNN(nn.Module):
         self.in_type = FieldType.image(group, config.in_channels)
         self.out_type = FieldType.image(group, config.classes)
         self.blocks = nn.Sequential(*_blocks(config))
-        features = config.widths[-1][-1] * sizes_after_pooling(config)[-1] ** group.dim
+        features = config.widths[-1][-1] * config.sizes[-1] ** group.dim
         self.head = head(group, features, config.hidden, config.classes, config.dropout)
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch classes"]:
@@ -41,9 +41,9 @@ def _blocks(config: CNNConfig) -> Iterator[nn.Module]:
     before = config.in_channels
     for i, widths in enumerate(config.widths):
         if i:
-            yield AvgPool(FieldType.image(group, before), kernel_size=2)
+            yield AvgPool(FieldType.image(group, before), kernel_size=config.pools[i - 1])
         for after in widths:
-            yield plain_conv(group.dim, before, after, width_of_block(config, i))
+            yield plain_conv(group.dim, before, after, config.kernel_sizes[i])
             yield BatchNorm(FieldType.image(group, after))
             yield nn.ReLU()
             before = after

@@ -1,8 +1,10 @@
 """What a model is made of, as a value that can be written into a file."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from steerformer.config import Config
 from steerformer.kernels import Family
@@ -24,21 +26,51 @@ class _GridConfig(Config):
     classes: Annotated[int, Field(ge=2)] = 10
     kernel_size: tuple[Positive, ...] | Positive = 5
     """Width of the kernels, odd, for all blocks or for each."""
+    pool: tuple[Positive, ...] | Positive = 2
+    """Width of the pooling between two blocks, for all or for each."""
     hidden: Positive = 128
     """Width of the head."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.7
     """Dropout in the head."""
 
-    def _require_fitting_blocks(self, blocks: int) -> None:
-        sizes = (self.kernel_size,) * blocks if isinstance(self.kernel_size, int) else self.kernel_size
-        if len(sizes) != blocks:
-            raise ValueError(f"kernel_size has {len(sizes)} numbers for {blocks} blocks of widths")
-        if any(size % 2 == 0 for size in sizes):
+    @property
+    def kernel_sizes(self) -> tuple[int, ...]:
+        """Width of the kernels in every block."""
+        return _for_each(self.kernel_size, self._blocks)
+
+    @property
+    def pools(self) -> tuple[int, ...]:
+        """Width of the pooling before every block but the first."""
+        return _for_each(self.pool, self._blocks - 1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Voxels along each side in every block; those that no window of a pooling fits into are left out."""
+        return tuple(self.size // math.prod(self.pools[:i]) for i in range(self._blocks))
+
+    @property
+    def _blocks(self) -> int:
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _require_fitting_blocks(self) -> Self:
+        for name, numbers, count in (
+            ("kernel_size", self.kernel_sizes, self._blocks),
+            ("pool", self.pools, self._blocks - 1),
+        ):
+            if len(numbers) != count:
+                raise ValueError(
+                    f"{name} has {len(numbers)} numbers, expected {count} for {self._blocks} blocks of widths"
+                )
+        if any(size % 2 == 0 for size in self.kernel_sizes):
             raise ValueError(f"kernel_size is odd, so that kernels have a centre, got {self.kernel_size}")
-        if self.size < 2 ** (blocks - 1):
-            raise ValueError(
-                f"{blocks} blocks halve the grid {blocks - 1} times, which size {self.size} does not allow"
-            )
+        if not self.sizes[-1]:
+            raise ValueError(f"nothing is left of a grid of {self.size} after poolings of {self.pools}")
+        return self
+
+
+def _for_each(value: tuple[int, ...] | int, count: int) -> tuple[int, ...]:
+    return (value,) * count if isinstance(value, int) else value
 
 
 class ClassifierConfig(_GridConfig):
@@ -66,9 +98,12 @@ class ClassifierConfig(_GridConfig):
     features: Copies = 64
     """Copies after the convolution over the remaining grid: of degree 0, or a list, one number for each degree."""
 
+    @property
+    def _blocks(self) -> int:
+        return len(self.widths)
+
     @model_validator(mode="after")
-    def _check(self) -> "ClassifierConfig":
-        self._require_fitting_blocks(len(self.widths))
+    def _require_fitting_heads(self) -> Self:
         last = self.widths[-1][-1]
         copies = (last,) if isinstance(last, int) else last
         if self.depth and any(number % self.num_heads for number in copies):
@@ -89,10 +124,9 @@ class CNNConfig(_GridConfig):
     kernel_size: tuple[Positive, ...] | Positive = 3
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
 
-    @model_validator(mode="after")
-    def _check(self) -> "CNNConfig":
-        self._require_fitting_blocks(len(self.widths))
-        return self
+    @property
+    def _blocks(self) -> int:
+        return len(self.widths)
 
 
 ModelConfig = Annotated[ClassifierConfig | CNNConfig, Field(discriminator="kind")]

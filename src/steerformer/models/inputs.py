@@ -1,20 +1,9 @@
-"""Sizes of the grids inside a classifier, steerable or not."""
+"""The input that a classifier takes, steerable or not."""
 
 from torch import Tensor
 
 from steerformer.groups import GROUPS
 from steerformer.models.config import ClassifierConfig, CNNConfig
-
-
-def sizes_after_pooling(config: ClassifierConfig | CNNConfig) -> list[int]:
-    """Voxels along each side in every block; pooling halves them, and an odd one is left out."""
-    return [config.size // 2**i for i in range(len(config.widths))]
-
-
-def width_of_block(config: ClassifierConfig | CNNConfig, block: int) -> int:
-    """Width of the kernels in a block."""
-    sizes = config.kernel_size
-    return sizes if isinstance(sizes, int) else sizes[block]
 
 
 def require_size(config: ClassifierConfig | CNNConfig, x: Tensor) -> None:
