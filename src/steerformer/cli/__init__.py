@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from steerformer.cli.console import console
+from steerformer.cli.data import data
 from steerformer.cli.demo import demo
 from steerformer.cli.reproduce import reproduce
 
@@ -15,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, reproduce):
+for command in (demo, data, reproduce):
     app.command()(command)
 
 
