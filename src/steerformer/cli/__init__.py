@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from steerformer.cli.console import console
+from steerformer.cli.data import data
 from steerformer.cli.demo import demo
 from steerformer.cli.reproduce import reproduce
 from steerformer.cli.train import train
@@ -16,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, train, reproduce):
+for command in (demo, data, train, reproduce):
     app.command()(command)
 
 

@@ -1,8 +1,9 @@
 """Data sets of images and volumes: rotated digits, furniture, and folders of one's own."""
 
-from steerformer.data import modelnet10, rotated_mnist
+from steerformer.data import clouds, digits, folder, modelnet10, rotated_mnist
 from steerformer.data.base import DataError, Progress, Samples, Splits, ignore
 from steerformer.data.config import DataConfig, FolderConfig, ModelNet10Config, RotatedMNISTConfig
+from steerformer.data.files import read_file
 
 __all__ = [
     "DataConfig",
@@ -12,7 +13,9 @@ __all__ = [
     "RotatedMNISTConfig",
     "Samples",
     "Splits",
+    "describe",
     "load",
+    "read_file",
 ]
 
 
@@ -22,4 +25,13 @@ def load(config: RotatedMNISTConfig | ModelNet10Config | FolderConfig, progress:
         return rotated_mnist.load(config, progress)
     if isinstance(config, ModelNet10Config):
         return modelnet10.load(config, progress)
-    raise DataError("folders cannot be read yet.")
+    return folder.load(config, progress)
+
+
+def describe(config: RotatedMNISTConfig | ModelNet10Config | FolderConfig) -> str:
+    """What there is to load from, in a few words; a :class:`DataError` that says what is missing and where it is."""
+    if isinstance(config, RotatedMNISTConfig):
+        return digits.find(config.root).describe()
+    if isinstance(config, ModelNet10Config):
+        return clouds.find(config.root).describe()
+    return folder.find(config.root).describe()

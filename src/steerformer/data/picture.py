@@ -1,0 +1,71 @@
+"""A picture of samples: some of each class."""
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steerformer.data.base import Samples, Splits
+from steerformer.data.cache import replace
+
+_MOST_CLASSES = 12
+_SPARSE = 0.15
+
+
+def write_picture(splits: Splits, path: Path, *, columns: int = 6) -> None:
+    """Write a PNG with a row for each class: training samples left, test samples right."""
+    from matplotlib.figure import Figure
+
+    classes = splits.classes[:_MOST_CLASSES]
+    x, _ = splits.train[0]
+    volume = x.ndim == 4 and _is_sparse(x)
+    figure = Figure(figsize=(1.35 * columns + 0.9, 1.35 * len(classes) + 0.4), layout="constrained")
+    axes = figure.subplots(len(classes), columns, squeeze=False, subplot_kw={"projection": "3d"} if volume else {})
+    halves = ((splits.train, range(columns // 2)), (splits.test, range(columns // 2, columns)))
+    for row, name in enumerate(classes):
+        for samples, places in halves:
+            chosen = _first(samples, row, len(places))
+            for column, index in zip(places, chosen, strict=False):
+                _draw(axes[row][column], samples[index][0])
+        for axis in axes[row]:
+            axis.set_axis_off()
+        label = axes[row][0].text2D if volume else axes[row][0].text
+        label(-0.08, 0.5, name, transform=axes[row][0].transAxes, ha="right", va="center", fontsize=9, rotation=90)
+    for column, title in ((0, "to train on"), (columns // 2, "to test on")):
+        axes[0][column].set_title(title, fontsize=9, loc="left")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = BytesIO()
+    figure.savefig(written, dpi=110, format="png")
+    replace(path, written.getvalue())
+
+
+def _first(samples: Samples, label: int, count: int) -> list[int]:
+    return (samples.labels == label).nonzero().flatten()[:count].tolist()
+
+
+def _is_sparse(x: Tensor) -> bool:
+    """Whether a volume is a surface in empty space, which one sees best from outside."""
+    return float((x > x.max() / 2).float().mean()) < _SPARSE
+
+
+def _draw(axis: Any, x: Tensor) -> None:
+    if axis.name == "3d":
+        _draw_surface(axis, x)
+        return
+    if x.ndim == 4:  # through the middle of a solid volume, from below
+        x = x[..., x.shape[-1] // 2].mT
+    x = x[:3] if x.shape[0] >= 3 else x[:1]
+    low, high = min(float(x.min()), 0.0), max(float(x.max()), 1e-9)
+    axis.imshow(((x - low) / (high - low)).movedim(0, -1).squeeze(-1), cmap="gray", vmin=0, vmax=1)
+
+
+def _draw_surface(axis: Any, x: Tensor) -> None:
+    places = (x[0] > x.max() / 2).nonzero().float()
+    depth = places @ torch.tensor([0.5, -0.7, 0.5])
+    axis.scatter(*places.T, c=depth, cmap="viridis", s=1.2, linewidths=0)
+    size = x.shape[1]
+    axis.set(xlim=(0, size), ylim=(0, size), zlim=(0, size))
+    axis.set_box_aspect((1, 1, 1), zoom=1.6)
+    axis.view_init(elev=20, azim=-55)
