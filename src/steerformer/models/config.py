@@ -4,7 +4,6 @@ import math
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
-from typing_extensions import Self
 
 from steerformer.config import Config
 from steerformer.kernels import Family
@@ -53,7 +52,7 @@ class _GridConfig(Config):
         raise NotImplementedError
 
     @model_validator(mode="after")
-    def _require_fitting_blocks(self) -> Self:
+    def _require_fitting_blocks(self) -> "_GridConfig":
         for name, numbers, count in (
             ("kernel_size", self.kernel_sizes, self._blocks),
             ("pool", self.pools, self._blocks - 1),
@@ -103,7 +102,10 @@ class ClassifierConfig(_GridConfig):
         return len(self.widths)
 
     @model_validator(mode="after")
-    def _require_fitting_heads(self) -> Self:
+    def _require_fitting_heads(self) -> "ClassifierConfig":
+        for copies in (self.features, *(copies for block in self.widths for copies in block)):
+            if not isinstance(copies, int) and not (sum(copies) and len(copies) <= self.degrees):
+                raise ValueError(f"copies {list(copies)} should be for at most {self.degrees} degrees, and not all 0")
         last = self.widths[-1][-1]
         copies = (last,) if isinstance(last, int) else last
         if self.depth and any(number % self.num_heads for number in copies):

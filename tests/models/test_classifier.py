@@ -1,0 +1,117 @@
+"""The whole classifier sees the same in a turned image; a plain network does not."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small import KINDS, classifier, plain
+
+import steerformer as sf
+from steerformer import SO2, SO3
+from steerformer.testing import assert_equivariant, blobs, equivariance_error
+
+
+def settle(model, batches=3):
+    """Running statistics that fit the weights, as after training."""
+    model.train()
+    for _ in range(batches):
+        model(model.in_type.randn(8, model.config.size, dtype=next(model.parameters()).dtype))
+    return model.eval()
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_logits_are_the_same_at_all_rotations_of_the_grid(group, options, float64):
+    assert_equivariant(settle(classifier(group, **options)), size=8, tolerance=1e-9)
+
+
+@pytest.mark.parametrize(("size", "pool"), [(9, 2), (7, 2), (8, 3), (7, 3)])
+def test_odd_grids_and_windows_that_do_not_fill_them(group, size, pool, float64):
+    model = settle(classifier(group, size=size, pool=pool))
+    assert_equivariant(model, size=size, tolerance=1e-9)
+
+
+def test_the_control_is_not_invariant(group, float64):
+    with pytest.raises(AssertionError, match="CNN is not equivariant"):
+        assert_equivariant(settle(plain(group)), size=8, tolerance=1e-2)
+
+
+def test_a_bias_among_the_vectors_would_be_seen(group, float64):
+    """A negative control for the steerable model itself: degree 1 may not have a constant."""
+    model = settle(classifier(group))
+
+    def spoil(module, inputs, output):
+        degree = module.out_type.multiplicity(0)
+        output[:, degree : 2 * degree] += 0.3
+        return output
+
+    model.blocks[0].register_forward_hook(spoil)
+    with pytest.raises(AssertionError, match="not equivariant"):
+        assert_equivariant(model, size=8, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_logits_hardly_change_at_any_other_angle(depth):
+    torch.manual_seed(0)
+    model = settle(classifier(SO2, size=28, depth=depth, kernel_size=5, widths=[[4, 4], [8, 8], [8]]).double())
+    scene = blobs(model.in_type, batch=32, sigma=2.0, extent=4.0)
+    control = settle(plain(SO2, size=28).double())
+    errors = [
+        equivariance_error(net, SO2.rotation(0.3), scene=scene, size=28, out_type=net.out_type).total
+        for net in (model, control)
+    ]
+    assert errors[0] < 0.05
+    assert errors[1] > 3 * errors[0]
+
+
+def test_shapes_and_types(group):
+    model = classifier(group, in_channels=2)
+    assert model.in_type == sf.FieldType.image(group, 2)
+    assert model.out_type == sf.FieldType.image(group, 5)
+    assert model(model.in_type.randn(3, 8)).shape == (3, 5)
+
+
+@pytest.mark.parametrize("make", [classifier, plain])
+def test_every_parameter_learns(group, make):
+    model = make(group, dropout=0.0)
+    F.cross_entropy(model(model.in_type.randn(6, 8)), torch.arange(6) % 5).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
+
+
+def test_without_attention_there_is_no_encoder(group):
+    assert not any(isinstance(module, sf.nn.Attention) for module in classifier(group, depth=0).modules())
+    assert any(isinstance(module, sf.nn.Attention) for module in classifier(group).modules())
+
+
+def test_the_blocks_are_the_papers(group):
+    names = [type(layer).__name__ for layer in classifier(group, norm="layer").blocks]
+    assert names == ["Conv", "NormReLU", "Conv", "LayerNorm", "AvgPool", "Conv", "LayerNorm"]
+
+
+def test_the_flattening_convolution_covers_what_is_left(group):
+    model = classifier(group, size=11, pool=3)
+    assert model.flatten.kernel_size == (3,) * group.dim
+
+
+@pytest.mark.slow
+def test_a_few_samples_can_be_learned_by_heart():
+    torch.manual_seed(0)
+    model = classifier(SO2, dropout=0.0)
+    x, y = model.in_type.randn(10, 8), torch.arange(10) % 5
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(80):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert (model.eval()(x).argmax(dim=1) == y).all()
+
+
+@pytest.mark.parametrize("make", [classifier, plain])
+@pytest.mark.parametrize("shape", [(2, 1, 9, 9), (2, 2, 8, 8), (1, 8, 8), (2, 1, 8, 8, 8)])
+def test_other_inputs_are_refused(make, shape, unchecked):
+    with pytest.raises(ValueError, match=r"takes a batch of shape \(batch, 1, 8, 8\), got"):
+        make(SO2)(torch.zeros(shape))
+
+
+def test_volumes_too(unchecked):
+    with pytest.raises(ValueError, match=r"takes a batch of shape \(batch, 1, 8, 8, 8\), got \(2, 1, 8, 8\)"):
+        classifier(SO3)(torch.zeros(2, 1, 8, 8))

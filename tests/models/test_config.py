@@ -1,0 +1,79 @@
+"""Configurations: what is refused, in which words."""
+
+import pytest
+
+from steerformer import models
+from steerformer.config import ConfigError, override, read_yaml, validate, write_yaml
+from steerformer.models import ClassifierConfig, ModelConfig
+
+GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kernelsize": 3}, r"there is no key 'kernelsize' \(did you mean 'kernel_size'\?\)"),
+        ({"xyzzy": 3}, r"there is no key 'xyzzy'\.$"),
+        ({"group": "SO4"}, r"'group': input should be 'SO2' or 'SO3', got 'SO4'"),
+        ({"kind": "clasifier"}, r"'kind' is one of 'classifier', 'cnn', got 'clasifier'"),
+        ({"size": "big"}, r"'size': .* got 'big'"),
+        ({"kernel_size": [3, 3, 3]}, r"kernel_size has 3 numbers, expected 2 for 2 blocks of widths"),
+        ({"kernel_size": 4}, r"kernel_size is odd, so that kernels have a centre, got 4"),
+        ({"pool": [2, 2]}, r"pool has 2 numbers, expected 1 for 2 blocks"),
+        ({"pool": 20}, r"nothing is left of a grid of 12 after poolings of \(20,\)"),
+        ({"num_heads": 3}, r"num_heads 3 does not divide the last of widths, 4"),
+        ({"features": [2, 2, 2, 2, 2]}, r"copies \[2, 2, 2, 2, 2\] should be for at most 4 degrees"),
+        ({"widths": []}, r"'widths': .* at least 1 item"),
+        ({"dropout": 1.0}, r"'dropout': input should be less than 1, got 1.0"),
+        ({"depth": -1}, r"'depth': .* got -1"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        models.build({**GOOD, **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_key_is_named():
+    with pytest.raises(ConfigError, match=r"^model: 'size' is missing\.$"):
+        models.build({"kind": "classifier", "group": "SO2"})
+    with pytest.raises(ConfigError, match=r"'kind' is missing"):
+        models.build({"group": "SO2", "size": 12})
+
+
+def test_yaml_there_and_back(tmp_path):
+    config = validate(ModelConfig, GOOD, where="here")
+    (tmp_path / "model.yaml").write_text(write_yaml(config))
+    assert validate(ClassifierConfig, read_yaml(tmp_path / "model.yaml"), where="there") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1, 2", r"bad.yaml, line \d+ is no YAML"),
+        ("just words", r"should hold 'key: value' lines, got str"),
+        ("!!python/object/apply:os.system [ls]", r"is no YAML"),
+    ],
+)
+def test_bad_yaml_is_named(tmp_path, text, message):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_yaml(tmp_path / "bad.yaml")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot read .*nowhere.yaml: No such file"):
+        read_yaml(tmp_path / "nowhere.yaml")
+
+
+def test_words_change_values_and_leave_the_source_alone():
+    source = {"training": {"epochs": 9}, "seed": 1}
+    changed = override(source, ["training.epochs=3", "training.clip=null", "model.widths=[[1], [2]]", "seed=5"])
+    assert changed == {"training": {"epochs": 3, "clip": None}, "seed": 5, "model": {"widths": [[1], [2]]}}
+    assert source == {"training": {"epochs": 9}, "seed": 1}
+
+
+@pytest.mark.parametrize("word", ["epochs", "=3", "a..b=3", "seed.deep=3", "a=[1"])
+def test_bad_words_are_refused(word):
+    with pytest.raises(ConfigError, match=r"key=value|has no keys below|cannot read the value"):
+        override({"seed": 1}, [word])

@@ -1,0 +1,79 @@
+"""Every preset builds and takes a step; the paper's are as large as the paper's."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from steerformer import SO3, models
+from steerformer.config import ConfigError
+from steerformer.models.summary import count
+
+PAPER = {  # million parameters, a complex one counted as one (paper, table "comparison")
+    "rotmnist-convolution-k4-paper": 1.18,
+    "rotmnist-convolution-k8-paper": 2.54,
+    "rotmnist-transformer-k4-paper": 1.13,
+    "rotmnist-transformer-k8-paper": 2.24,
+    "modelnet10-convolution-l3-paper": 1.08,
+    "modelnet10-transformer-l3-paper": 0.92,
+}
+
+
+def test_the_papers_experiments_are_there():
+    assert set(PAPER) <= set(models.presets())
+    assert {name.replace("-paper", "-cpu") for name in PAPER} <= set(models.presets())
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_as_many_parameters_as_the_paper(name):
+    _, complex_as_one = count(models.build(name))
+    assert complex_as_one / 1e6 == pytest.approx(PAPER[name], rel=0.05)
+    said = float(re.search(r"([\d.]+)\s+(?:#\s)?here", _comment(name)).group(1))
+    assert complex_as_one / 1e6 == pytest.approx(said, abs=0.006)
+
+
+def _comment(name):
+    from steerformer.models.registry import _texts
+
+    lines = [line.removeprefix("# ") for line in _texts()[name].splitlines() if line.startswith("#")]
+    return " ".join(lines)
+
+
+@pytest.mark.parametrize("name", models.presets())
+def test_every_preset_takes_a_training_step(name):
+    """The paper's volumes are cut to 8 voxels a side: at 32 a step takes minutes."""
+    config = models.preset(name)["model"]
+    if config["group"] == SO3.name and name.endswith("-paper"):
+        config = {**config, "size": 8}
+    model = models.build(config)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    x = model.in_type.randn(2, config["size"])
+    optimizer = torch.optim.AdamW(model.parameters())
+    loss = F.cross_entropy(model(x), torch.tensor([0, 1]))
+    loss.backward()
+    optimizer.step()
+    assert loss.isfinite()
+    assert all((old != new).any() for old, new in zip(before, model.parameters(), strict=True) if new.numel() > 1)
+
+
+def test_an_unknown_name_gets_the_nearest():
+    with pytest.raises(
+        ConfigError, match=r"no preset 'rotmnist-transformer-k4'; did you mean 'rotmnist-transformer-k4-"
+    ):
+        models.build("rotmnist-transformer-k4")
+
+
+def test_build_takes_configurations_too():
+    model = models.build("rotmnist-transformer-k4-cpu")
+    assert models.build(model.config).config == model.config
+
+
+def test_other_things_are_refused(unchecked):
+    with pytest.raises(TypeError, match=r"build takes a preset's name, a configuration or a mapping, got a int"):
+        models.build(3)
+
+
+def test_presets_are_not_shared():
+    models.preset("rotmnist-transformer-k4-cpu")["model"]["size"] = 1
+    assert models.preset("rotmnist-transformer-k4-cpu")["model"]["size"] == 28

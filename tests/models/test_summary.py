@@ -1,0 +1,47 @@
+"""A summary tells the truth about layers, shapes and numbers."""
+
+import torch
+from small import classifier, plain
+
+from steerformer import SO2, FieldType, models
+from steerformer.models.summary import count
+from steerformer.nn import BatchNorm, Conv, Linear, NormReLU
+
+
+def test_counts_by_hand():
+    """A complex Linear 2x0+1x1 -> 3x0+1x1: 6 + 1 complex weights; NormReLU: 4 real biases; BatchNorm: 4 factors, 3
+    complex means."""
+    small, large = FieldType(SO2, (2, 1)), FieldType(SO2, (3, 1))
+    assert count(Linear(small, large)) == (14, 7)
+    assert count(NormReLU(large)) == (4, 4)
+    assert count(BatchNorm(large)) == (10, 7)
+    assert count(torch.nn.Linear(2, 2)) == (6, 6)
+    conv = Conv(small, large, kernel_size=3)
+    assert count(conv) == (conv.weight.numel(), conv.weight.shape[1])
+    assert count(torch.nn.Sequential(Linear(small, large), NormReLU(large))) == (18, 11)
+
+
+def test_rows_add_up_and_shapes_are_those_of_the_forward(group):
+    for make in (classifier, plain):
+        model = make(group)
+        found = models.summary(model)
+        assert sum(row.parameters for row in found.rows) == found.parameters == count(model)[0]
+        assert sum(row.complex_parameters for row in found.rows) == found.complex_parameters
+        assert found.rows[-1].shape == (5,)
+        assert found.rows[0].shape[1:] == (8,) * group.dim
+
+
+def test_the_text_names_types_and_totals(group):
+    model = classifier(group)
+    text = str(models.summary(model))
+    assert "1xreal -> 2x0+2x1+2x2" in text
+    assert f"{count(model)[0]:,}" in text.splitlines()[-1]
+    assert "encoder.blocks.0.attention " in text
+
+
+def test_the_model_is_left_as_it_was(group):
+    model = classifier(group)
+    statistics = model.norm.running_rms.clone()
+    models.summary(model)
+    assert model.training and torch.equal(model.norm.running_rms, statistics)
+    assert not any(module._forward_hooks for module in model.modules())
