@@ -1,7 +1,8 @@
 """``steerformer train``."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.table import Table
@@ -23,17 +24,23 @@ def train(
 ) -> None:
     """Train a classifier and test it.
 
-    'steerformer train --list' shows the experiments that come with the program; take one by its name:
+    Experiments that come with the program are shown by:
+    steerformer train --list
 
-    'steerformer train rotmnist-transformer-k4-cpu data.root=mnist training.epochs=5'
+    Take one by its name, and change what you like:
+    steerformer train NAME data.root=FOLDER training.epochs=5
 
-    The folder runs/NAME then holds the model (best.safetensors), its figures (metrics.csv, metrics.json, tensorboard/),
-    the configuration (config.yaml) and the checkpoint (last.ckpt). Copy config.yaml and change it to make an experiment
-    of your own: 'steerformer train mine.yaml'.
+    The folder runs/NAME then holds the model (best.safetensors), its
+    figures (metrics.csv, metrics.json, tensorboard), its configuration
+    (config.yaml) and the checkpoint (last.ckpt). For an experiment of
+    your own, copy and change config.yaml:
+    steerformer train mine.yaml
 
-    Ctrl-C saves and stops; 'steerformer train runs/NAME --resume' goes on as if nothing had happened.
+    Ctrl-C saves and stops. This goes on as if nothing had happened:
+    steerformer train runs/NAME --resume
 
-    On many GPUs or machines: 'torchrun --nproc-per-node 4 -m steerformer train ...'.
+    On four GPUs, and likewise on many machines:
+    torchrun --nproc-per-node 4 -m steerformer train NAME
     """
     if list_presets:
         console.print(_presets())
@@ -44,30 +51,33 @@ def train(
 
 
 def _train(config: str, changes: list[str], *, out: Path, resume: bool) -> None:
-    from steerformer.train import ConsoleReporter, Interrupted, Reporter, load_experiment, run
-    from steerformer.train.devices import is_first_process
+    from steerformer.train import ConsoleReporter, Interrupted, load_experiment, run
+    from steerformer.train.environment import is_first_process
 
-    first = is_first_process()
+    if not is_first_process():
+        console.quiet = True  # one process speaks for all
     try:
         experiment = load_experiment(config, changes)
-        if first:
-            console.print(f"training {config}: {out}", highlight=False, markup=False, soft_wrap=True)
-        run(experiment, out, resume=resume, reporter=ConsoleReporter(console) if first else Reporter())
+        _say(f"training {config}: {out}")
+        run(experiment, out, resume=resume, reporter=ConsoleReporter(console))
     except Interrupted as stopped:
-        if first:
-            console.print(f"{stopped}\nGo on with: steerformer train {out} --resume", highlight=False, markup=False)
+        _say(f"{stopped}\nGo on with: steerformer train {out} --resume")
         raise typer.Exit(130) from None
-    except OSError as error:
-        message = f"cannot read or write {error.filename or out}: {error.strerror or error}."
-        fail(message) if first else _exit()
-    except ValueError as error:
-        fail(str(error)) if first else _exit()
-    if first:
-        _say_what_next(out)
+    except (OSError, ValueError) as error:
+        _fail(error, out)
+    _say_what_next(out)
 
 
-def _exit() -> None:
-    raise typer.Exit(2)
+def _fail(error: OSError | ValueError, out: Path) -> NoReturn:
+    if console.quiet:
+        raise typer.Exit(2)
+    if isinstance(error, OSError):
+        fail(f"cannot read or write {error.filename or out}: {error.strerror or error}.")
+    fail(str(error))
+
+
+def _say(text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _folder(config: str, name: str | None, *, resume: bool) -> Path:
@@ -79,21 +89,13 @@ def _folder(config: str, name: str | None, *, resume: bool) -> Path:
 
 
 def _say_what_next(out: Path) -> None:
-    import json
-
     figures = json.loads((out / "metrics.json").read_text())
     if "test_accuracy" in figures:
-        console.print(
-            f"test accuracy {figures['test_accuracy']:.2%}, best epoch {figures['best_epoch']}", highlight=False
-        )
-    lines = [
-        f"run folder {out}",
-        f"  steerformer evaluate {out} --rotations 8   accuracy, averaged over turned copies",
-        f"  steerformer check {out}                    is it equivariant?",
-        f"  steerformer predict {out} FILES...         classes of new files",
-    ]
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        _say(f"test accuracy {figures['test_accuracy']:.2%}, with the weights of epoch {figures['best_epoch']}")
+    _say(f"run folder {out}; go on with")
+    _say(f"  steerformer evaluate {out} --rotations 8   accuracy, averaged over turned copies")
+    _say(f"  steerformer check {out}                    is it equivariant?")
+    _say(f"  steerformer predict {out} FILES...         classes of new files")
 
 
 def _presets() -> Table:

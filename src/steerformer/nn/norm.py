@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.nn.ops import SCALE, in_wide_range, length, rms_of_copies, spread
+from steerformer.nn.processes import is_shared, shared_mean, shared_rms
 
 
 class LayerNorm(nn.Module):
@@ -46,6 +47,7 @@ class BatchNorm(nn.Module):
 
     Scalars also lose their mean and gain a learned one: they alone can have a mean that no rotation changes. The
     root-mean-square is per channel, so that normalised channels have unit variance; a learned factor per copy follows.
+    Processes that train together (torch.distributed) take the statistics of their samples together.
 
     Args:
         field_type: type of input and output.
@@ -89,11 +91,13 @@ class BatchNorm(nn.Module):
         x, axes = in_wide_range(x), [0, *range(2, x.ndim)]
         scalars = x.unflatten(1, (self.in_type.parts, -1))[:, :, : self._scalars]
         mean = scalars.mean(dim=[0, *range(3, scalars.ndim)])
+        count, shared = x.numel() // x.shape[1], is_shared()
+        mean = shared_mean(mean, count) if shared else mean
         norms = torch.linalg.vector_norm(x * SCALE, dim=axes).unflatten(0, (self.in_type.parts, -1))
         about_mean = scalars - mean.view(1, *mean.shape, *(1 for _ in x.shape[2:]))
         scalar_norms = torch.linalg.vector_norm(about_mean * SCALE, dim=[0, *range(3, scalars.ndim)])
-        norms = torch.cat([scalar_norms, norms[:, self._scalars :]], dim=1)
-        rms = rms_of_copies(self.in_type, norms.flatten() / (x.numel() // x.shape[1]) ** 0.5) / SCALE
+        channels = torch.cat([scalar_norms, norms[:, self._scalars :]], dim=1).flatten() / count**0.5
+        rms = rms_of_copies(self.in_type, shared_rms(channels, count) if shared else channels) / SCALE
         with torch.no_grad():
             self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
             self.running_rms.lerp_(rms.to(self.running_rms), self.momentum)

@@ -10,7 +10,7 @@ import torch
 
 from steerformer.train.files import write_whole
 
-FORMAT = 1
+FORMAT = 2
 
 
 class CheckpointError(ValueError):
@@ -26,10 +26,9 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """What :func:`save_checkpoint` wrote, on the CPU."""
+    data = io.BytesIO(path.read_bytes())
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
+        content = torch.load(data, map_location="cpu", weights_only=True)
     except Exception:  # torch has many words for it, none of them for users
         raise CheckpointError(
             f"{path} is damaged or no checkpoint of steerformer; delete it to start the run from its beginning."
@@ -42,8 +41,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 def random_states() -> dict[str, Any]:
     """Random numbers of Python, numpy and torch, as values that a checkpoint may hold."""
     kind, keys, *rest = np.random.get_state(legacy=True)
+    version, words, spare = random.getstate()
     return {
-        "python": random.getstate(),
+        "python": (version, torch.tensor(words), spare),
         "numpy": (kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -52,7 +52,8 @@ def random_states() -> dict[str, Any]:
 
 def restore_random_states(states: dict[str, Any]) -> None:
     """Go on with random numbers where :func:`random_states` was taken."""
-    random.setstate(states["python"])
+    version, words, spare = states["python"]
+    random.setstate((version, tuple(words.tolist()), spare))
     kind, keys, *rest = states["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
     torch.set_rng_state(states["torch"])

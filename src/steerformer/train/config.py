@@ -26,8 +26,8 @@ class TrainingConfig(Config):
     """Parts that the share of each process is cut into, one after the other: less memory, the same gradient, except
     that batch normalisation sees one part at a time."""
     optimizer: Literal["adamw", "adam"] = "adamw"
-    """adamw: decoupled weight decay, which spares gains and biases (parameters of one axis); adam: L2 on everything,
-    as in the paper."""
+    """adamw: decoupled weight decay, which spares the gains of norms and all biases; adam: L2 on everything, as in the
+    paper."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     weight_decay: Annotated[float, Field(ge=0)] = 1e-2
     schedule: Literal["cosine", "onecycle", "step", "constant"] = "cosine"

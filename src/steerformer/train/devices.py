@@ -19,6 +19,8 @@ _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "1
 
 def make_fabric(config: TrainingConfig) -> Fabric:
     """Devices, precision and processes as configured; those of ``torchrun`` where it has started us."""
+    if config.precision == "fp16" and not torch.cuda.is_available():
+        raise ConfigError("training.precision=fp16 needs a GPU; take bf16 or 32 on a CPU.")
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     devices, nodes, strategy = config.devices, config.num_nodes, config.strategy
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -34,8 +36,6 @@ def make_fabric(config: TrainingConfig) -> Fabric:
             )
         except Exception as error:
             raise ConfigError(f"training.devices={devices} cannot be had: {_first_line(error)}") from None
-    if config.precision == "fp16" and fabric.device.type == "cpu":
-        raise ConfigError("training.precision=fp16 needs a GPU; take bf16 or 32 on a CPU.")
     return fabric
 
 
@@ -65,11 +65,6 @@ def first_then_others(fabric: Fabric, action: Callable[[], Result]) -> Result:
     kept: list[Result] = []
     on_first(fabric, lambda: kept.append(action()))
     return kept[0] if kept else action()
-
-
-def is_first_process() -> bool:
-    """Whether this process speaks for all of them; known from the environment, before anything is set up."""
-    return all(int(os.environ.get(name, "0")) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
 
 
 def _first_line(error: Exception) -> str:

@@ -32,6 +32,11 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
+def is_first_process() -> bool:
+    """Whether this process speaks for all of them; known from the environment, before anything is set up."""
+    return all(int(os.environ.get(name, "0")) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
+
+
 def commit(package: Path) -> dict[str, Any] | None:
     """Commit of the git checkout that ``package`` is part of, if any, and whether files differ from it."""
     tracked = _git(package, "ls-files", "--error-unmatch", "__init__.py")

@@ -1,19 +1,19 @@
 """Run folders: what is in them, and when they may be written to."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from steerformer import models
-from steerformer.config import ConfigError, validate, write_yaml
-from steerformer.config import read_yaml as read_config
+from steerformer.config import ConfigError, read_yaml, validate, write_yaml
 from steerformer.models import Model
 from steerformer.train.checkpoint import load_checkpoint
 from steerformer.train.config import ExperimentConfig
 from steerformer.train.environment import describe_environment
 from steerformer.train.files import write_json, write_whole
 
-CONFIG, CHECKPOINT, BEST = "config.yaml", "last.ckpt", "best.safetensors"
+CONFIG, ENVIRONMENT, CHECKPOINT, BEST = "config.yaml", "environment.json", "last.ckpt", "best.safetensors"
 _FREE = {
     "training": {
         *("epochs", "patience", "devices", "num_nodes", "strategy", "threads", "workers"),
@@ -37,7 +37,7 @@ def open_run(folder: Path) -> Run:
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
         raise ValueError(f"{folder} is no run of 'steerformer train': it has no {CONFIG}.")
-    config: ExperimentConfig = validate(ExperimentConfig, read_config(folder / CONFIG), where=str(folder / CONFIG))
+    config: ExperimentConfig = validate(ExperimentConfig, read_yaml(folder / CONFIG), where=str(folder / CONFIG))
     if not (folder / BEST).is_file():
         raise ValueError(f"{folder} has no {BEST} yet: its first epoch is not done.")
     return Run(folder, config, models.load(folder / BEST))
@@ -69,15 +69,25 @@ def start_folder(folder: Path, experiment: ExperimentConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         write_whole(folder / CONFIG, write_yaml(experiment))
-        write_json(folder / "environment.json", describe_environment())
+        write_json(folder / ENVIRONMENT, {**describe_environment(), "earlier": _earlier_starts(folder / ENVIRONMENT)})
     except OSError:
         if new:
             _remove(folder)
         raise
 
 
+def _earlier_starts(path: Path) -> list[dict[str, Any]]:
+    """Where and how a run that is resumed was started before."""
+    try:
+        last = json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return []
+    earlier = last.pop("earlier", [])
+    return [*earlier, last]
+
+
 def _remove(folder: Path) -> None:
-    for name in (CONFIG, "environment.json"):
+    for name in (CONFIG, ENVIRONMENT):
         (folder / name).unlink(missing_ok=True)
     folder.rmdir()
 

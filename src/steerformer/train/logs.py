@@ -2,13 +2,13 @@
 
 import csv
 import io
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-
 from steerformer.train.files import write_json, write_whole
 from steerformer.train.state import State
+from steerformer.train.tensorboard import ScalarWriter
 
 COLUMNS = (
     "epoch",
@@ -26,19 +26,16 @@ class Logs:
 
     def __init__(self, folder: Path, *, first_step: int) -> None:
         self.folder = folder
-        # what a killed run logged beyond its checkpoint is logged again, so it is taken back
-        purge: dict[str, Any] = {"purge_step": first_step} if first_step else {}
-        self.tensorboard = TensorBoardLogger(folder / "tensorboard", name="", version="", **purge)
+        # what a killed run logged beyond its checkpoint is logged again
+        self._tensorboard = ScalarWriter(folder / "tensorboard", first_step=first_step)
 
     def step(self, step: int, loss: float, learning_rate: float) -> None:
         """One point of the loss."""
-        self.tensorboard.log_metrics({"step/loss": loss, "step/learning_rate": learning_rate}, step)
+        self._tensorboard.write(step, {"step/loss": loss, "step/learning_rate": learning_rate})
 
     def epoch(self, step: int, row: dict[str, Any]) -> None:
         """The figures of an epoch."""
-        figures = {f"epoch/{name}": row[name] for name in COLUMNS[1:] if row[name] is not None}
-        self.tensorboard.log_metrics(figures, step)
-        self.tensorboard.save()
+        self._tensorboard.write(step, {f"epoch/{name}": row[name] for name in COLUMNS[1:] if row[name] is not None})
 
     def metrics(self, state: State, final: dict[str, Any]) -> None:
         """Write the table and the JSON file, in whole."""
@@ -48,7 +45,8 @@ class Logs:
         write_json(self.folder / "metrics.json", {**summary, **final, "history": state.history})
 
     def close(self) -> None:
-        self.tensorboard.finalize("success")
+        with suppress(OSError):  # all is flushed; of a full disk we have heard
+            self._tensorboard.close()
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

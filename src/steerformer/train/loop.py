@@ -1,5 +1,6 @@
 """The training loop: epochs of steps, validation after each, checkpoints in between, a test at the end."""
 
+import errno
 import math
 import time
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from lightning_fabric import Fabric
+from safetensors import SafetensorError
 from torch.utils.data import DataLoader, Subset
 
 from steerformer import models
@@ -76,12 +78,15 @@ class Loop:
         while self.state.epoch < self.config.epochs and not self._out_of_patience():
             self._train_epoch()
             self._close_epoch()
+        if total(self.fabric, torch.tensor(float(self.signals.asked))):
+            raise Interrupted("stopped after the last epoch, before the test; the checkpoint is saved.")
 
     def test(self) -> dict[str, Any]:
         """Figures of the best weights on the test samples."""
         if not len(self.splits.test):
             return {}
         path = self.folder / BEST
+        self.reporter.say(f"testing on {len(self.splits.test)} samples ...")
         weights = on_first(self.fabric, lambda: models.load(path).state_dict())
         self.learner.result.load_state_dict(weights)
         loss, accuracy, matrix = self._judge(self.splits.test)
@@ -98,13 +103,17 @@ class Loop:
         self.batches.start(state.epoch, state.step)
         # a generator of its own: the loader would else draw from the global random numbers at each start
         loader = DataLoader(
-            self.splits.train, batch_sampler=self.batches, num_workers=config.workers, generator=torch.Generator()
+            self.splits.train,
+            batch_sampler=self.batches,
+            num_workers=config.workers,
+            pin_memory=self.fabric.device.type == "cuda",
+            generator=torch.Generator(),
         )
         parts = iter(loader)
         self.learner.module.train()
         while state.step < self.batches.steps:
             rate = learning_rate(config, self.total_step, self.batches.steps)
-            taken = [self.fabric.to_device(next(parts)) for _ in range(config.accumulate)]
+            taken = [tuple(self.fabric.to_device(next(parts))) for _ in range(config.accumulate)]
             loss, stop, save = self._agree(*self.learner.step(taken, rate))
             self._log_step(loss, rate)
             if stop or save:
@@ -161,10 +170,17 @@ class Loop:
 
     def _write_epoch(self, best: bool) -> None:
         if best:
-            models.save(cast(Model, self.learner.result), self.folder / BEST)
+            self._keep_model()
         if self.logs:
             self.logs.epoch(self.total_step, self.state.history[-1])
         self.write_metrics({})
+
+    def _keep_model(self) -> None:
+        path = self.folder / BEST
+        try:
+            models.save(cast(Model, self.learner.result), path)
+        except SafetensorError as error:  # its way to say that the disk is full
+            raise OSError(errno.EIO, str(error), str(path)) from None
 
     def _judge(self, samples: Samples) -> tuple[float, float, list[list[int]]]:
         """Mean loss, accuracy and confusion; each process takes its share of the samples."""

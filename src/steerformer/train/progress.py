@@ -4,7 +4,9 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+_NOTHING_YET: dict[str, Any] = {"epoch": 0, "epochs": 0, "step": 0, "steps": 0, "loss": 0.0, "accuracy": 0.0}
 
 
 class Reporter:
@@ -15,6 +17,9 @@ class Reporter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         return None
+
+    def prepare(self, what: str, done: int, total: int) -> None:
+        """Data are being prepared: what is done, and how much of it."""
 
     def start(self, *, epochs: int, steps: int, done: int) -> None:
         """``steps`` an epoch, ``done`` of all are behind us."""
@@ -35,20 +40,21 @@ class ConsoleReporter(Reporter):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._epochs = self._steps = 0
+        self._prepared = ""
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(),
+            BarColumn(bar_width=None),
             TextColumn("step {task.fields[step]}/{task.fields[steps]}  loss {task.fields[loss]:.3f}"),
             TextColumn("accuracy {task.fields[accuracy]:.1%}"),
-            TimeElapsedColumn(),
+            TimeRemainingColumn(),
             TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
             console=console,
             transient=True,
+            expand=True,
             disable=not console.is_terminal,
             speed_estimate_period=300,
         )
-        self._task = self._bar.add_task("", total=None, epoch=0, epochs=0, step=0, steps=0, loss=0.0, accuracy=0.0)
+        self._task = self._bar.add_task("", total=None, **_NOTHING_YET)
 
     def __enter__(self) -> Reporter:
         self._bar.start()
@@ -57,9 +63,17 @@ class ConsoleReporter(Reporter):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bar.stop()
 
+    def prepare(self, what: str, done: int, total: int) -> None:
+        if what != self._prepared:
+            self._prepared = what
+            self.say(f"{what} ...")
+
     def start(self, *, epochs: int, steps: int, done: int) -> None:
         self._epochs, self._steps = epochs, steps
-        self._bar.update(self._task, total=epochs * steps, completed=done, epochs=epochs, steps=steps)
+        # not an update, from which the bar would take the steps of an earlier start for very quick ones
+        self._bar.reset(
+            self._task, total=epochs * steps, completed=done, **_NOTHING_YET | {"epochs": epochs, "steps": steps}
+        )
 
     def step(self, *, epoch: int, step: int, loss: float, accuracy: float) -> None:
         done = (epoch - 1) * self._steps + step

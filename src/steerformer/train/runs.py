@@ -28,7 +28,9 @@ def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, rep
     if experiment.training.threads:
         torch.set_num_threads(experiment.training.threads)
     checkpoint = on_first(fabric, lambda: read_resumable(folder, experiment, resume=resume))
-    splits = first_then_others(fabric, lambda: data.load(experiment.data))
+    reporter = reporter if reporter and fabric.is_global_zero else Reporter()
+    hear = reporter.prepare
+    splits = first_then_others(fabric, lambda: data.load(experiment.data, hear))
     seed_everything(experiment.seed)
     model = models.build(experiment.model)
     require_fit(model, splits, experiment)
@@ -37,7 +39,7 @@ def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, rep
         _restore(loop, checkpoint)
     on_first(fabric, lambda: start_folder(folder, experiment))
     if fabric.is_global_zero:
-        loop.reporter = reporter or Reporter()
+        loop.reporter = reporter
         loop.logs = Logs(folder, first_step=loop.total_step)
     try:
         _train_and_test(loop, models.summary(model))
@@ -67,8 +69,9 @@ def _restore(loop: Loop, checkpoint: dict[str, Any]) -> None:
 
 
 def _train_and_test(loop: Loop, summary: models.Summary) -> None:
-    with loop.signals, loop.reporter:
-        loop.train()
+    with loop.reporter:
+        with loop.signals:
+            loop.train()
         final = loop.test()
     counts = {"parameters": summary.parameters, "complex_parameters": summary.complex_parameters}
     loop.state.finished = True

@@ -9,12 +9,15 @@ from steerformer.train.config import TrainingConfig
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> optim.Optimizer:
     """AdamW, which spares gains and biases the weight decay, or the paper's Adam with L2 on everything."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if config.optimizer == "adam":
-        return optim.Adam(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
+        return optim.Adam(parameters.values(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    spared = {
+        name for name, p in parameters.items() if p.ndim <= 1 or name.endswith("bias")
+    }  # complex ones have 2 axes
     groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for name, p in parameters.items() if name not in spared], "weight_decay": config.weight_decay},
+        {"params": [p for name, p in parameters.items() if name in spared], "weight_decay": 0.0},
     ]
     return optim.AdamW([group for group in groups if group["params"]], lr=config.learning_rate)
 
@@ -31,18 +34,24 @@ def set_learning_rate(optimizer: optim.Optimizer, value: float) -> None:
 
 
 def _factor(config: TrainingConfig, step: int, steps_per_epoch: int) -> float:
+    total = config.epochs * steps_per_epoch
+    warmup = min(config.warmup, config.epochs / 2) * steps_per_epoch
     if config.schedule == "step":
         return config.step_factor ** (step // steps_per_epoch // config.step_every)
-    warmup = min(config.warmup, config.epochs / 2) * steps_per_epoch
-    total = config.epochs * steps_per_epoch
     if config.schedule == "onecycle":
-        warmup = max(warmup, 0.3 * total)
+        return _one_cycle(step, max(warmup - 1, 0.3 * total - 1, 0.0), total - 1)
     if step < warmup:
-        grown = (step + 1) / math.ceil(warmup)
-        return 0.04 + 0.96 * _ease(grown) if config.schedule == "onecycle" else grown
+        return (step + 1) / math.ceil(warmup)
     if config.schedule == "constant":
         return 1.0
-    return 1.0 - _ease((step - warmup) / max(total - warmup, 1))
+    return 1.0 - _ease((step - warmup) / (total - warmup))
+
+
+def _one_cycle(step: int, top: float, last: int) -> float:
+    """From 1/25 to 1 at step ``top`` and on to almost nothing at the ``last`` one, as torch's OneCycleLR."""
+    if step <= top:
+        return 0.04 + 0.96 * _ease(step / top if top else 1.0)
+    return 1.0 - (1.0 - 4e-6) * _ease((step - top) / (last - top))
 
 
 def _ease(share: float) -> float:

@@ -1,0 +1,48 @@
+"""Statistics of a batch that several processes share: the same as if one process had all of it."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch import distributed as dist
+
+
+def is_shared() -> bool:
+    """Whether several processes train together."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def shared_mean(mean: Float[Tensor, "*shape"], count: int) -> Float[Tensor, "*shape"]:
+    """Mean over the samples of all processes, given that of the ``count`` here."""
+    wide = mean.float() if mean.dtype == torch.bfloat16 else mean  # which cannot count beyond 256
+    sums = _SumOfProcesses.apply(torch.cat([wide.flatten() * count, wide.new_tensor([count])]))
+    return (sums[:-1] / sums[-1]).view_as(mean).to(mean)
+
+
+def shared_rms(rms: Float[Tensor, "channel"], count: int) -> Float[Tensor, "channel"]:
+    """Root-mean-square over the samples of all processes, given that of the ``count`` here.
+
+    Each process fills a row of its own. The length over rows is the result, and unlike a root of summed squares it has
+    a finite gradient at 0.
+    """
+    own = torch.cat([rms, torch.ones_like(rms[:1])]) * count**0.5
+    rows = [own if process == dist.get_rank() else torch.zeros_like(own) for process in range(dist.get_world_size())]
+    lengths = torch.linalg.vector_norm(_SumOfProcesses.apply(torch.stack(rows)), dim=0)
+    return lengths[:-1] / lengths[-1]
+
+
+class _SumOfProcesses(torch.autograd.Function):
+    """Sum over processes; the gradients of all processes come back to each. Torch's own is deprecated."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        total = grad.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total

@@ -1,0 +1,70 @@
+"""Experiments from presets, files and words."""
+
+import pytest
+import yaml
+
+from steerformer import models
+from steerformer.config import ConfigError, write_yaml
+from steerformer.train import TrainingConfig, load_experiment
+from train.tiny import experiment, values
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(values()))
+    return path
+
+
+@pytest.mark.parametrize("name", models.presets())
+def test_every_preset_is_an_experiment(name):
+    found = load_experiment(name)
+    assert found.model.model_dump(mode="json").items() >= {"kind": models.preset(name)["model"]["kind"]}.items()
+
+
+def test_words_change_single_values(file):
+    found = load_experiment(file, ["training.epochs=7", "data.seed=5", "model.widths=[[3], [3], [5]]", "seed=8"])
+    assert found.training.epochs == 7 and found.data.seed == 5 and found.seed == 8
+    assert found.model.widths == ((3,), (3,), (5,))
+    assert found.training.batch_size == load_experiment(file).training.batch_size
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    (tmp_path / "again.yaml").write_text(write_yaml(experiment(precision="bf16", devices=2)))
+    assert load_experiment(tmp_path / "again.yaml") == experiment(precision="bf16", devices=2)
+
+
+def test_a_run_folder_is_an_experiment(tmp_path):
+    (tmp_path / "config.yaml").write_text(write_yaml(experiment()))
+    assert load_experiment(str(tmp_path)) == experiment()
+
+
+def test_an_unknown_name_has_its_neighbour_named():
+    with pytest.raises(ConfigError, match=r"no file 'rotmnist-transformer-k4'; did you mean 'rotmnist-transformer-k4-"):
+        load_experiment("rotmnist-transformer-k4")
+
+
+def test_an_unknown_key_has_its_neighbour_named(file):
+    with pytest.raises(ConfigError, match=r"training\.learning_rat.*learning_rate") as caught:
+        load_experiment(file, ["training.learning_rat=1"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"),
+    [
+        ("training.epochs=0", r"training\.epochs.*greater than or equal to 1"),
+        ("training.optimizer=sgd", r"training\.optimizer.*'adamw' or 'adam'"),
+        ("training.accumulate=3", r"batch_size 20 cannot be cut into accumulate = 3 equal parts"),
+        ("training.precision=8", r"training\.precision"),
+        ("seed=-1", r"seed.*greater than or equal to 0"),
+        ("training", r"expected key=value"),
+    ],
+)
+def test_values_that_make_no_sense_are_named(file, word, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        load_experiment(file, [word])
+
+
+def test_precision_may_be_a_number_as_yaml_reads_it():
+    assert TrainingConfig.model_validate({"precision": 64}).precision == "64"
