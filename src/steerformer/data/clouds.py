@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from steerformer.data import cache, meshes
+from steerformer.data.archive import read_npz
 from steerformer.data.base import DataError, Progress, ignore
-from steerformer.data.digits import read_npz
 
 CLASSES = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")
 SOURCES = (
@@ -82,7 +82,7 @@ def _read_off(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]:
     name = f"modelnet10-points-{cache.fingerprint(list(files), version=1)}"
 
     def sample(start: int, stop: int) -> dict[str, Tensor]:
-        return {"points": meshes.sample_all(files[start:stop], first=start)}
+        return {"points": meshes.sample_all(files[start:stop], first=start, count=meshes.POINTS)}
 
     points = cache.in_parts(name, len(files), _CHUNK, sample, "sampling points on meshes", progress)["points"]
     labels = torch.tensor([CLASSES.index(path.parents[1].name) for path in files])

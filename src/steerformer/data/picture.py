@@ -11,7 +11,6 @@ from steerformer.data.base import Samples, Splits
 from steerformer.data.cache import replace
 
 _MOST_CLASSES = 12
-_SPARSE = 0.15
 
 
 def write_picture(splits: Splits, path: Path, *, columns: int = 6) -> None:
@@ -20,7 +19,7 @@ def write_picture(splits: Splits, path: Path, *, columns: int = 6) -> None:
 
     classes = splits.classes[:_MOST_CLASSES]
     x, _ = splits.train[0]
-    volume = x.ndim == 4 and _is_sparse(x)
+    volume = x.ndim == 4 and _is_surface(x)
     figure = Figure(figsize=(1.35 * columns + 0.9, 1.35 * len(classes) + 0.4), layout="constrained")
     axes = figure.subplots(len(classes), columns, squeeze=False, subplot_kw={"projection": "3d"} if volume else {})
     halves = ((splits.train, range(columns // 2)), (splits.test, range(columns // 2, columns)))
@@ -45,26 +44,31 @@ def _first(samples: Samples, label: int, count: int) -> list[int]:
     return (samples.labels == label).nonzero().flatten()[:count].tolist()
 
 
-def _is_sparse(x: Tensor) -> bool:
+def _is_surface(x: Tensor) -> bool:
     """Whether a volume is a surface in empty space, which one sees best from outside."""
-    return float((x > x.max() / 2).float().mean()) < _SPARSE
+    return float(x.min()) == 0 and float(x.max()) <= 1 and float((x == 0).float().mean()) > 0.5
 
 
 def _draw(axis: Any, x: Tensor) -> None:
     if axis.name == "3d":
         _draw_surface(axis, x)
         return
-    if x.ndim == 4:  # through the middle of a solid volume, from below
+    origin = "upper" if x.ndim == 3 else "lower"
+    if x.ndim == 4:  # a slice through the middle, seen from above
         x = x[..., x.shape[-1] // 2].mT
     x = x[:3] if x.shape[0] >= 3 else x[:1]
-    low, high = min(float(x.min()), 0.0), max(float(x.max()), 1e-9)
-    axis.imshow(((x - low) / (high - low)).movedim(0, -1).squeeze(-1), cmap="gray", vmin=0, vmax=1)
+    low, high = (
+        min(float(x.quantile(0.005)), 0.0),
+        max(float(x.quantile(0.995)), 1e-9),
+    )  # a few bright voxels count less
+    shown = ((x - low) / (high - low)).clamp(0, 1).movedim(0, -1).squeeze(-1)
+    axis.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1, origin=origin)
 
 
 def _draw_surface(axis: Any, x: Tensor) -> None:
     places = (x[0] > x.max() / 2).nonzero().float()
     depth = places @ torch.tensor([0.5, -0.7, 0.5])
-    axis.scatter(*places.T, c=depth, cmap="viridis", s=1.2, linewidths=0)
+    axis.scatter(*places.T.numpy(), c=depth.numpy(), cmap="viridis", s=2.0, linewidths=0)
     size = x.shape[1]
     axis.set(xlim=(0, size), ylim=(0, size), zlim=(0, size))
     axis.set_box_aspect((1, 1, 1), zoom=1.6)

@@ -1,0 +1,77 @@
+"""Prepared data: whole or not at all."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from steerformer.data import DataError, cache
+
+X = {"x": torch.arange(6).reshape(2, 3), "y": torch.rand(4)}
+
+
+def test_what_is_written_is_read(tmp_path):
+    cache.write(tmp_path / "deep" / "a.safetensors", X)
+    assert_close(cache.read(tmp_path / "deep" / "a.safetensors"), X)
+    assert cache.read(tmp_path / "b.safetensors") is None
+
+
+@pytest.mark.parametrize("spoil", ["cut", "no checksum", "other checksum"])
+def test_what_is_damaged_is_made_again(cache_folder, spoil):
+    cache.prepared("a", lambda: {"x": torch.zeros(3)})
+    path = cache_folder / "a.safetensors"
+    if spoil == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+    elif spoil == "no checksum":
+        path.with_suffix(".sha256").unlink()
+    else:
+        path.with_suffix(".sha256").write_text("0" * 64)
+    assert_close(cache.prepared("a", lambda: {"x": torch.ones(3)})["x"], torch.ones(3))
+    assert_close(cache.prepared("a", lambda: pytest.fail("made twice"))["x"], torch.ones(3))
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(cache_folder, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match=r"cannot write .*a\.safetensors: No space left on device; STEERFORMER_CACHE"):
+        cache.prepared("a", lambda: X)
+    assert list(cache_folder.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("STEERFORMER_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(DataError, match=r"cannot (read|write) .*file/cache/a\.safetensors: Not a directory"):
+        cache.prepared("a", lambda: X)
+
+
+def test_parts_are_put_together_in_their_order(cache_folder):
+    steps = []
+    made = cache.in_parts(
+        "p", 7, 3, lambda start, stop: {"x": torch.arange(start, stop)}, "counting", lambda *step: steps.append(step)
+    )
+    assert made["x"].tolist() == list(range(7))
+    assert steps == [("counting", 0, 7), ("counting", 3, 7), ("counting", 6, 7)]
+    assert sorted(path.name for path in cache_folder.iterdir()) == ["p.safetensors", "p.sha256"]
+
+
+def test_names_depend_on_files_and_parameters(tmp_path):
+    file = tmp_path / "a"
+    file.write_text("1")
+    names = {cache.fingerprint([file], size=size) for size in (1, 2, 1)}
+    assert len(names) == 2
+    file.write_text("22")
+    assert cache.fingerprint([file], size=1) not in names
+
+
+def test_the_folder_is_the_users(monkeypatch):
+    monkeypatch.delenv("STEERFORMER_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache.folder() == Path("/somewhere/steerformer")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache.folder() == Path.home() / ".cache" / "steerformer"

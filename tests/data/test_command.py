@@ -1,0 +1,130 @@
+"""``steerformer data`` as a user types it."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from data.makers import write_clouds, write_idx
+from steerformer.cli import app
+from steerformer.data import picture
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["data", *map(str, arguments)])
+
+
+def write_folder(root, *, shape=(8, 8), kind="png"):
+    for name in ("cat", "dog"):
+        (root / name).mkdir(parents=True)
+        for number in range(4):
+            values = np.random.default_rng(number).integers(0, 256, size=shape).astype(np.uint8)
+            path = root / name / f"{number}.{kind}"
+            np.save(path, values) if kind == "npy" else Image.fromarray(values).save(path)
+    return root
+
+
+def check(result, path, *words):
+    assert result.exit_code == 0, result.output
+    for word in words:
+        assert word in result.output
+    with Image.open(path) as image:
+        assert image.format == "PNG" and np.asarray(image.convert("L")).std() > 5
+
+
+def test_digits_are_prepared_and_shown(tmp_path):
+    write_idx(tmp_path / "mnist", train=60)
+    path = tmp_path / "pictures" / "digits.png"
+    result = run("rotmnist", "validation=6", "--root", tmp_path / "mnist", "--picture", path)
+    check(result, path, "idx files", "validation", "checked, and kept in", f"wrote {path}")
+    assert result.output.split("all")[1].split()[:6] == ["│", "50", "│", "6", "│", "14"]
+
+
+def test_clouds_are_prepared_and_shown(tmp_path):
+    write_clouds(tmp_path / "clouds.npz")
+    path = tmp_path / "clouds.png"
+    check(run("modelnet10", "size=8", "--root", tmp_path, "--picture", path), path, "night_stand", "clouds.npz")
+
+
+@pytest.mark.parametrize("shape, kind, channels", [((8, 8), "png", 1), ((8, 6, 3), "png", 3), ((8, 8, 8), "npy", 1)])
+def test_folders_are_checked_and_shown(tmp_path, shape, kind, channels):
+    root = write_folder(tmp_path / "animals", shape=shape, kind=kind)
+    path = tmp_path / "animals.png"
+    result = run("folder", f"channels={channels}", "size=8", "--root", root, "--picture", path)
+    check(result, path, "8 images of 2 classes" if kind == "png" else "8 volumes of 2 classes", "cat", "dog")
+
+
+def test_the_picture_has_a_name_without_being_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check(run("folder", "size=8", "--root", write_folder(tmp_path / "animals")), tmp_path / "folder.png")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("imagenet",), "there is no data set 'imagenet'; known: rotmnist, modelnet10, folder."),
+        (("modelnet10",), "modelnet10 needs a root"),
+        (("folder", "sizes=3"), "did you mean 'size'?"),
+        (("folder", "size=-3"), "size"),
+        (("folder", "size"), "expected key=value"),
+        (("rotmnist", "--root", "nowhere"), "there is no folder nowhere; get MNIST: https://yann.lecun.com"),
+        (("modelnet10", "--root", "nowhere"), "modelnet.cs.princeton.edu"),
+    ],
+)
+def test_mistakes_end_with_one_line_and_code_2(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr and result.stderr.startswith("steerformer: ") and result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_names_all_data_sets():
+    result = run("--help")
+    assert result.exit_code == 0
+    assert all(name in result.output for name in ("rotmnist", "modelnet10", "folder", "STEERFORMER_CACHE"))
+
+
+def test_solid_volumes_are_shown_by_a_slice_and_surfaces_from_outside():
+    solid, surface = torch.rand(1, 8, 8, 8) + 1, torch.zeros(1, 8, 8, 8)
+    surface[0, 2:5, 3, 3:6] = 1
+    assert picture._is_surface(surface) and not picture._is_surface(solid)
+    assert not picture._is_surface(100 * surface) and not picture._is_surface(1 - surface)
+
+
+def spoil_truncated(root):
+    path = root / "dog" / "2.png"
+    path.write_bytes(path.read_bytes()[:50])
+
+
+def spoil_empty(root):
+    for path in (root / "dog").iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("spoil, message", [(spoil_truncated, "dog/2.png"), (spoil_empty, "dog is empty")])
+def test_bad_files_end_with_one_line_and_code_2(tmp_path, spoil, message):
+    root = write_folder(tmp_path / "animals")
+    spoil(root)
+    result = run("folder", "size=8", "--root", root, "--picture", tmp_path / "p.png")
+    assert result.exit_code == 2 and message in result.stderr and result.stderr.count("\n") == 1
+    assert not (tmp_path / "p.png").exists()
+
+
+def test_a_picture_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path, monkeypatch):
+    root = write_folder(tmp_path / "animals")
+    (tmp_path / "file").write_text("")
+    result = run("folder", "size=8", "--root", root, "--picture", tmp_path / "file" / "p.png")
+    assert result.exit_code == 2 and "cannot read or write" in result.stderr and "file" in result.stderr
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = run("folder", "size=8", "--root", root, "--picture", tmp_path / "p.png")
+    assert result.exit_code == 2 and "p.png: No space left on device" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["animals", "file"]

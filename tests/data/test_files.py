@@ -1,0 +1,179 @@
+"""Single images and volumes: what is read, and what is said of those that cannot be."""
+
+import gzip
+import os
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+from steerformer.data import DataError, read_file
+from steerformer.data.files import fit, kind_of
+
+
+def picture(path, shape=(16, 16), *, seed=0, mode=None):
+    pixels = np.random.default_rng(seed).integers(0, 256, size=shape).astype(np.uint8)
+    Image.fromarray(pixels).convert(mode).save(path) if mode else Image.fromarray(pixels).save(path)
+    return pixels
+
+
+def nifti(path, array, *, spacing=(1.0, 1.0, 1.0), affine=None):
+    affine = np.diag([*spacing, 1.0]) if affine is None else affine
+    nibabel.save(nibabel.Nifti1Image(array, affine), path)
+    return array
+
+
+@pytest.mark.parametrize("suffix", ["png", "bmp", "tif", "PNG"])
+def test_an_image_of_the_right_size_is_its_pixels(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    grey = picture(path)
+    assert_close(read_file(path, size=16, channels=1), torch.from_numpy(grey)[None] / 255)
+    colour = picture(path, (16, 16, 3))
+    assert_close(read_file(path, size=16, channels=3), torch.from_numpy(colour).movedim(2, 0) / 255)
+
+
+def test_jpegs_palettes_and_16_bits_are_read(tmp_path):
+    ramp = np.linspace(0, 255, 256).reshape(16, 16).astype(np.uint8)
+    Image.fromarray(ramp).save(tmp_path / "a.jpg", quality=100)
+    assert_close(read_file(tmp_path / "a.jpg", size=16, channels=1)[0], torch.from_numpy(ramp) / 255, rtol=0, atol=0.02)
+    picture(tmp_path / "p.png", (16, 16, 3), mode="P")
+    assert read_file(tmp_path / "p.png", size=16, channels=3).shape == (3, 16, 16)
+    deep = (np.arange(256).reshape(16, 16) * 257).astype(np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    assert_close(read_file(tmp_path / "deep.png", size=16, channels=1)[0], torch.from_numpy(deep / 65535).float())
+    Image.fromarray(ramp > 100).save(tmp_path / "bits.png")
+    assert read_file(tmp_path / "bits.png", size=16, channels=1).unique().tolist() == [0.0, 1.0]
+
+
+def test_the_longest_side_decides_and_the_rest_is_padded():
+    x = torch.rand(2, 8, 4)
+    same = fit(x, 8)
+    assert_close(same[:, :, 2:6], x)
+    assert same[:, :, :2].abs().max() == same[:, :, 6:].abs().max() == 0
+    half = fit(x, 4)
+    assert_close(half[:, :, 1:3], x.unflatten(1, (4, 2)).unflatten(3, (2, 2)).mean(dim=(2, 4)))
+    assert fit(x, 16).shape == (2, 16, 16)
+    assert_close(fit(torch.ones(1, 5, 5, 5), 9), torch.ones(1, 9, 9, 9))
+
+
+def test_the_size_of_voxels_counts(tmp_path):
+    nifti(tmp_path / "a.nii", np.ones((4, 4, 2), np.float32), spacing=(1.0, 1.0, 2.0))
+    assert_close(read_file(tmp_path / "a.nii", size=4, channels=1), torch.ones(1, 4, 4, 4))
+
+
+@pytest.mark.parametrize("suffix", ["nii", "nii.gz", "npy"])
+def test_a_volume_of_the_right_size_is_its_voxels(tmp_path, suffix):
+    array = np.random.default_rng(0).normal(size=(5, 5, 5)).astype(np.float32)
+    path = tmp_path / f"a.{suffix}"
+    np.save(path, array) if suffix == "npy" else nifti(path, array)
+    assert_close(read_file(path, size=5, channels=1), torch.from_numpy(array)[None])
+    deviation = read_file(path, size=5, channels=1, scale="deviation")
+    assert float(deviation.std()) == pytest.approx(1)
+
+
+def test_axes_are_turned_to_right_front_and_up(tmp_path):
+    array = np.random.default_rng(0).normal(size=(4, 4, 4)).astype(np.float32)
+    nifti(tmp_path / "flipped.nii", array[::-1], affine=np.diag([-1.0, 1, 1, 1]))
+    assert_close(read_file(tmp_path / "flipped.nii", size=4, channels=1)[0], torch.from_numpy(array))
+
+
+def test_channels_of_volumes_are_on_the_last_axis(tmp_path):
+    array = np.random.default_rng(0).normal(size=(3, 3, 3, 2)).astype(np.float32)
+    np.save(tmp_path / "a.npy", array)
+    assert_close(read_file(tmp_path / "a.npy", size=3, channels=2), torch.from_numpy(array).movedim(3, 0))
+
+
+def test_kinds_are_told_by_the_ending(tmp_path):
+    names = {"a.PNG": "image", "b.nii.gz": "volume", "c.npy": "volume", "d.txt": None, ".e.png": None, "f.gz": None}
+    assert {name: kind_of(tmp_path / name) for name in names} == names
+
+
+VOLUME = np.zeros((4, 4, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    "array, message",
+    [
+        (np.full((4, 4, 4), np.nan), "holds NaN or infinity"),
+        (np.where(np.arange(4) == 2, np.inf, VOLUME), "holds NaN or infinity"),
+        (np.zeros((4, 4)), r"has shape \(4, 4\), expected three axes"),
+        (np.zeros((4, 4, 4, 3)), "has 3 channels .*, expected 1"),
+        (np.zeros((2, 2, 2, 2, 2)), r"has shape \(2, 2, 2, 2, 2\), expected three axes"),
+        (np.zeros((0, 4, 4)), r"has shape \(0, 4, 4\), expected three axes"),
+        (np.zeros((4, 4, 4), complex), "holds complex128, expected real numbers"),
+        (np.array(["a"]), "holds <U1, expected real numbers"),
+    ],
+)
+def test_bad_volumes_are_named(tmp_path, array, message):
+    np.save(tmp_path / "bad.npy", array)
+    with pytest.raises(DataError, match=rf"bad\.npy {message}"):
+        read_file(tmp_path / "bad.npy", size=4, channels=1)
+    if array.dtype.kind == "f" and array.size:
+        nifti(tmp_path / "bad.nii.gz", array)
+        with pytest.raises(DataError, match=rf"bad\.nii\.gz {message}"):
+            read_file(tmp_path / "bad.nii.gz", size=4, channels=1)
+
+
+def cut(path, keep=0.5):
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "tif", "gif", "webp"])
+def test_a_cut_image_is_named(tmp_path, suffix):
+    path = tmp_path / f"cut.{suffix}"
+    picture(path, (64, 64, 3))
+    for keep in (0.7, 0.02, 0):
+        cut(path, keep)
+        with pytest.raises(DataError, match=rf"cut\.{suffix} cannot be read as an image"):
+            read_file(path, size=16, channels=3)
+
+
+@pytest.mark.parametrize("suffix", ["nii", "nii.gz", "npy"])
+@pytest.mark.parametrize("keep", [0.7, 0.02, 0])
+def test_a_cut_volume_is_named(tmp_path, suffix, keep):
+    path = tmp_path / f"cut.{suffix}"
+    array = np.random.default_rng(0).normal(size=(16, 16, 16)).astype(np.float32)
+    np.save(path, array) if suffix == "npy" else nifti(path, array)
+    cut(path, keep)
+    with pytest.raises(DataError, match=rf"cut\.{suffix} cannot be read as"):
+        read_file(path, size=16, channels=1)
+
+
+def test_files_of_another_kind_are_named(tmp_path):
+    for name in ("a.png", "a.nii", "a.npy"):
+        (tmp_path / name).write_text("a text of some length, but no picture" * 20)
+        with pytest.raises(DataError, match="cannot be read as"):
+            read_file(tmp_path / name, size=4, channels=1)
+    (tmp_path / "b.nii.gz").write_bytes(gzip.compress(b"text" * 100))
+    with pytest.raises(DataError, match=r"b\.nii\.gz cannot be read as NIfTI"):
+        read_file(tmp_path / "b.nii.gz", size=4, channels=1)
+    np.save(tmp_path / "pickled.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(DataError, match=r"pickled\.npy cannot be read"):
+        read_file(tmp_path / "pickled.npy", size=4, channels=1)
+
+
+@pytest.mark.parametrize("mode, found, channels", [("RGB", 3, 1), ("L", 1, 3), ("RGBA", 4, 3)])
+def test_wrong_channels_are_named(tmp_path, mode, found, channels):
+    picture(tmp_path / "a.png", mode=mode)
+    with pytest.raises(DataError, match=rf"a\.png has {found} channels \({mode}\), expected {channels}"):
+        read_file(tmp_path / "a.png", size=8, channels=channels)
+
+
+def test_absent_and_unknown_files_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"there is no file .*a\.png"):
+        read_file(tmp_path / "a.png", size=4, channels=1)
+    with pytest.raises(DataError, match=r"a\.txt is neither an image"):
+        read_file(tmp_path / "a.txt", size=4, channels=1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("name", ["a.png", "a.nii", "a.npy"])
+def test_files_that_may_not_be_read_are_named(tmp_path, name):
+    (tmp_path / name).write_text("")
+    (tmp_path / name).chmod(0)
+    with pytest.raises(DataError, match=r"cannot read .*Permission denied"):
+        read_file(tmp_path / name, size=4, channels=1)
