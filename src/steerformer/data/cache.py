@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from steerformer.data.base import DataError, Progress
+from steerformer.files import written_whole
 
 Tensors = dict[str, Tensor]
 
@@ -84,8 +85,9 @@ def write(path: Path, tensors: Tensors) -> None:
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".sha256").unlink(missing_ok=True)
-        replace(path, data)
-        replace(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())
+        for file, content in ((path, data), (path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())):
+            with written_whole(file) as unfinished:
+                unfinished.write_bytes(content)
 
 
 def sha256(path: Path) -> str:
@@ -95,19 +97,6 @@ def sha256(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Write a file whole or, if that fails, not at all."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

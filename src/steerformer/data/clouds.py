@@ -122,7 +122,7 @@ def _read_one_h5(path: Path) -> tuple[Tensor, Tensor]:
     try:
         import h5py
     except ImportError:
-        raise DataError(f"{path} needs h5py: pip install 'steerformer[meshes]'.") from None
+        raise DataError(f"{path} needs h5py: pip install 'steerformer[hdf5]'.") from None
     try:
         with h5py.File(path, "r") as file:
             missing = [key for key in ("data", "label") if key not in file]
