@@ -1,31 +1,42 @@
 """Files that are there whole or not at all."""
 
+import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
-@contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path`` to write into; it takes the place of ``path`` once all of it is on disk.
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Put ``content`` at ``path`` in one go: whoever reads finds the old file or the new one, never half of it.
 
-    If writing fails, by an error, a full disk or a break, ``path`` is as it was and the temporary file is gone.
+    If writing fails, by a full disk or a break, ``path`` is as it was and nothing else is left behind; the ``OSError``
+    names the file.
 
-    >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with written_whole(folder / "a.txt") as partial:
-    ...     _ = partial.write_text("all of it")
+    >>> write_whole(folder / "a.txt", "all of it")
     >>> [file.name for file in folder.iterdir()]
     ['a.txt']
     """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        _write(path, data)
+    except OSError as error:  # of a full disk, the system does not say which file it was
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def write_json(path: Path, values: Any) -> None:
+    """``values`` as JSON that people can read, too."""
+    write_whole(path, json.dumps(values, indent=1) + "\n")
+
+
+def _write(path: Path, data: bytes) -> None:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(descriptor)
     partial = Path(name)
     try:
-        yield partial
-        with partial.open("rb+") as file:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
             os.fsync(file.fileno())
         partial.chmod(0o666 & ~_umask())  # mkstemp lets nobody else read
         partial.replace(path)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from small import KINDS, classifier, plain
 
 import steerformer as sf
+from models.small import KINDS, classifier, plain
 from steerformer import SO2, SO3
 from steerformer.testing import assert_equivariant, blobs, equivariance_error
 

@@ -1,5 +1,6 @@
 """A saved model comes back the same, and nothing else comes back at all."""
 
+import errno
 import json
 import os
 import pickle
@@ -7,13 +8,13 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small import classifier, plain
 from torch import nn
 from torch.testing import assert_close
 
 import steerformer as sf
+from models.small import classifier, plain
 from steerformer import SO2
-from steerformer.files import written_whole
+from steerformer.files import write_whole
 
 
 @pytest.mark.parametrize("make", [classifier, plain])
@@ -91,12 +92,17 @@ def test_another_architecture_is_refused(tmp_path, change, message):
         sf.load(path)
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(OSError, match="full"), written_whole(path) as partial:
-        partial.write_text("half")
-        raise OSError("full")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_whole(path, "new")
+    assert caught.value.filename == str(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -104,6 +110,5 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
 def test_a_new_file_can_be_read_as_others_can(tmp_path):
     plain_file = tmp_path / "plain"
     plain_file.write_text("x")
-    with written_whole(tmp_path / "whole") as partial:
-        partial.write_text("x")
+    write_whole(tmp_path / "whole", "x")
     assert (tmp_path / "whole").stat().st_mode == plain_file.stat().st_mode

@@ -1,8 +1,8 @@
 """A summary tells the truth about layers, shapes and numbers."""
 
 import torch
-from small import classifier, plain
 
+from models.small import classifier, plain
 from steerformer import SO2, FieldType, models
 from steerformer.models.summary import count
 from steerformer.nn import BatchNorm, Conv, Linear, NormReLU

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from steerformer.data.base import DataError, Progress
-from steerformer.files import written_whole
+from steerformer.files import write_whole
 
 Tensors = dict[str, Tensor]
 
@@ -85,9 +85,8 @@ def write(path: Path, tensors: Tensors) -> None:
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".sha256").unlink(missing_ok=True)
-        for file, content in ((path, data), (path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())):
-            with written_whole(file) as unfinished:
-                unfinished.write_bytes(content)
+        write_whole(path, data)
+        write_whole(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest())
 
 
 def sha256(path: Path) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steerformer.data.base import Samples, Splits
-from steerformer.data.cache import replace
+from steerformer.files import write_whole
 
 _MOST_CLASSES = 12
 
@@ -37,7 +37,7 @@ def write_picture(splits: Splits, path: Path, *, columns: int = 6) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     written = BytesIO()
     figure.savefig(written, dpi=110, format="png")
-    replace(path, written.getvalue())
+    write_whole(path, written.getvalue())
 
 
 def _first(samples: Samples, label: int, count: int) -> list[int]:

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 from torch import Tensor
 
-from steerformer.files import written_whole
+from steerformer.files import write_whole
 from steerformer.models.registry import Model, build
 
 _KEY = "steerformer.model"
@@ -18,8 +18,7 @@ def save(model: Model, path: Path | str) -> None:
     if not isinstance(model, Model):
         raise TypeError(f"save takes a model made by models.build, got a {type(model).__name__}.")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    with written_whole(Path(path)) as partial:
-        save_file(tensors, partial, metadata={_KEY: model.config.model_dump_json()})
+    write_whole(Path(path), serialize(tensors, metadata={_KEY: model.config.model_dump_json()}))
 
 
 def load(path: Path | str) -> Model:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from steerformer.train.files import write_whole
+from steerformer.files import write_whole
 
 FORMAT = 2
 

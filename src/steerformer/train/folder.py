@@ -7,11 +7,11 @@ from typing import Any
 
 from steerformer import models
 from steerformer.config import ConfigError, read_yaml, validate, write_yaml
+from steerformer.files import write_json, write_whole
 from steerformer.models import Model
 from steerformer.train.checkpoint import load_checkpoint
 from steerformer.train.config import ExperimentConfig
 from steerformer.train.environment import describe_environment
-from steerformer.train.files import write_json, write_whole
 
 CONFIG, ENVIRONMENT, CHECKPOINT, BEST = "config.yaml", "environment.json", "last.ckpt", "best.safetensors"
 _FREE = {

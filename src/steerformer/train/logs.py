@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from steerformer.train.files import write_json, write_whole
+from steerformer.files import write_json, write_whole
 from steerformer.train.state import State
 from steerformer.train.tensorboard import ScalarWriter
 

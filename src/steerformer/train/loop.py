@@ -1,6 +1,5 @@
 """The training loop: epochs of steps, validation after each, checkpoints in between, a test at the end."""
 
-import errno
 import math
 import time
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any, cast
 
 import torch
 from lightning_fabric import Fabric
-from safetensors import SafetensorError
 from torch.utils.data import DataLoader, Subset
 
 from steerformer import models
@@ -170,17 +168,10 @@ class Loop:
 
     def _write_epoch(self, best: bool) -> None:
         if best:
-            self._keep_model()
+            models.save(cast(Model, self.learner.result), self.folder / BEST)
         if self.logs:
             self.logs.epoch(self.total_step, self.state.history[-1])
         self.write_metrics({})
-
-    def _keep_model(self) -> None:
-        path = self.folder / BEST
-        try:
-            models.save(cast(Model, self.learner.result), path)
-        except SafetensorError as error:  # its way to say that the disk is full
-            raise OSError(errno.EIO, str(error), str(path)) from None
 
     def _judge(self, samples: Samples) -> tuple[float, float, list[list[int]]]:
         """Mean loss, accuracy and confusion; each process takes its share of the samples."""
