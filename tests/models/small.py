@@ -8,6 +8,8 @@ KINDS = {
     "transformer, norms after each convolution": {"depth": 2, "norms": "convolution"},
     "layer norm, Gaussian pooling": {"norm": "layer", "antialiased": True},
     "copies by degree": {"widths": [[[3, 2], [2, 1, 1]], [[4, 2]]], "num_heads": 2, "features": [4, 2]},
+    "gates": {"nonlinearity": "gated"},
+    "functions of direction": {"nonlinearity": "fourier", "norms": "convolution"},
     "sampled rings": {"profiles": "sampled", "tolerance": 0.1},
 }
 

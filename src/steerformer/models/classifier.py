@@ -10,7 +10,7 @@ from steerformer.fields import FieldType
 from steerformer.groups import GROUPS, Group
 from steerformer.models.config import ClassifierConfig, Copies
 from steerformer.models.inputs import require_size
-from steerformer.nn import AvgPool, BatchNorm, Conv, Encoder, Invariants, LayerNorm, NormReLU
+from steerformer.nn import AvgPool, BatchNorm, Conv, Encoder, FourierReLU, Gated, Invariants, LayerNorm, NormReLU
 
 
 class Classifier(nn.Module):
@@ -68,8 +68,16 @@ def _blocks(config: ClassifierConfig, image: FieldType) -> Iterator[nn.Module]:
             if is_last or config.norms == "convolution":
                 yield (BatchNorm if config.norm == "batch" else LayerNorm)(after)
             if not is_last or config.norms == "convolution":
-                yield NormReLU(after, bias=config.bias)
+                yield _nonlinearity(config, after)
             before = after
+
+
+def _nonlinearity(config: ClassifierConfig, field_type: FieldType) -> nn.Module:
+    if config.nonlinearity == "gated":
+        return Gated(field_type, profiles=config.profiles, tolerance=config.tolerance)
+    if config.nonlinearity == "fourier":
+        return FourierReLU(field_type, oversampling=config.oversampling)
+    return NormReLU(field_type, bias=config.bias)
 
 
 def _conv(

@@ -86,8 +86,13 @@ class ClassifierConfig(_GridConfig):
     norms: Literal["block", "convolution"] = "block"
     """block: the paper's blocks, a nonlinearity between convolutions and a norm at the end; convolution: after every
     convolution a norm and a nonlinearity."""
+    nonlinearity: Literal["norm", "gated", "fourier"] = "norm"
+    """norm: the paper's, which shortens vectors; gated: scales them by gates that a convolution makes; fourier: a ReLU
+    on functions of direction, which lets degrees mix."""
     bias: float = -0.5
-    """Start of the nonlinearity's bias: vectors shorter than its opposite are silenced."""
+    """norm: start of the bias; vectors shorter than its opposite are silenced."""
+    oversampling: Annotated[int, Field(ge=2)] = 4
+    """fourier: how many times the largest degree the grid of directions resolves."""
     antialiased: bool = False
     """Pool with Gaussian windows."""
     depth: Annotated[int, Field(ge=0)] = 1
