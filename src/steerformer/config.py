@@ -21,6 +21,7 @@ class ConfigError(ValueError):
 
 
 Parsed = TypeVar("Parsed")
+_SHOWN = 3  # problems that are told; the rest are counted
 
 
 def validate(kind: type[Parsed] | Any, values: Mapping[str, Any], *, where: str) -> Parsed:
@@ -28,8 +29,9 @@ def validate(kind: type[Parsed] | Any, values: Mapping[str, Any], *, where: str)
     try:
         parsed: Parsed = TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
-        problems = [_sentence(problem, kind) for problem in error.errors(include_url=False)]
-        raise ConfigError(f"{where}: {'; '.join(dict.fromkeys(problems))}.") from None
+        problems = list(dict.fromkeys(_sentence(problem, kind) for problem in error.errors(include_url=False)))
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise ConfigError(f"{where}: {'; '.join(problems[:_SHOWN])}{more}.") from None
     return parsed
 
 
@@ -85,17 +87,10 @@ def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(problem: ErrorDetails, kind: Any) -> str:
-    known = set(_keys(kind))
-    # of a union, pydantic also names which of its kinds was tried
-    path = [
-        str(part)
-        for i, part in enumerate(problem["loc"])
-        if isinstance(part, int) or part in known or _ends(problem, i)
-    ]
+    path, siblings = _place(kind, problem["loc"])
     place = ".".join(path)
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(path[-1], sorted(known), n=1, cutoff=0.5)
-        return f"there is no key {place!r}{f' (did you mean {near[0]!r}?)' if near else ''}"
+        return f"there is no key {place!r} ({_advice(path[-1], siblings, kind)})"
     if problem["type"] == "missing":
         return f"{place!r} is missing"
     if problem["type"].startswith("union_tag"):
@@ -108,16 +103,53 @@ def _sentence(problem: ErrorDetails, kind: Any) -> str:
     return f"{place!r}: {message[:1].lower()}{message[1:]}{got}" if place else f"{message}{got}"
 
 
-def _ends(problem: ErrorDetails, i: int) -> bool:
-    return i == len(problem["loc"]) - 1 and problem["type"] in ("extra_forbidden", "missing")
+def _place(kind: Any, location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
+    """The keys that lead to a problem, and the keys that stand beside the last of them.
+
+    Of a union pydantic also names which of its kinds was tried; that is no key.
+    """
+    path: list[str] = []
+    siblings: list[str] = []
+    for i, part in enumerate(location):
+        members = list(_members(kind))
+        chosen = [member for member in members if part in _tags(member)] if len(members) > 1 else []
+        if chosen:
+            kind = chosen[0]
+            continue
+        fields = members[0].model_fields if members else {}
+        if isinstance(part, int) or part in fields or (fields and i == len(location) - 1):
+            path.append(str(part))
+            siblings = list(fields)
+            kind = fields[part].annotation if isinstance(part, str) and part in fields else None
+    return path, siblings
 
 
-def _keys(kind: Any) -> Iterator[str]:
-    """All keys of a configuration and of those inside it."""
+def _advice(key: str, siblings: list[str], kind: Any) -> str:
+    """What the user may have meant: a key of that name elsewhere, a similar one here, or one of all that are here."""
+    elsewhere = [path for path in _paths(kind) if path.split(".")[-1] == key and "." in path]
+    near = difflib.get_close_matches(key, siblings, n=1, cutoff=0.7)
+    if near and near[0] != key:
+        return f"did you mean {near[0]!r}?"
+    return f"did you mean {elsewhere[0]!r}?" if elsewhere else f"known are {', '.join(siblings)}"
+
+
+def _members(kind: Any) -> Iterator[type[BaseModel]]:
+    """The configurations that a field may hold: one, or those of a union."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        for name, field in kind.model_fields.items():
-            yield name
-            yield from _keys(field.annotation)
+        yield kind
     else:
         for inner in getattr(kind, "__args__", ()):
-            yield from _keys(inner)
+            yield from _members(inner)
+
+
+def _tags(member: type[BaseModel]) -> list[str]:
+    """Names by which a union tells its kinds apart: the only value that a field of theirs allows."""
+    return [str(field.default) for name, field in member.model_fields.items() if name in ("kind", "name")]
+
+
+def _paths(kind: Any, prefix: str = "") -> Iterator[str]:
+    """All keys of a configuration and of those inside it, with dots."""
+    for member in _members(kind):
+        for name, field in member.model_fields.items():
+            yield f"{prefix}{name}"
+            yield from _paths(field.annotation, f"{prefix}{name}.")

@@ -5,6 +5,7 @@ import pytest
 from steerformer import models
 from steerformer.config import ConfigError, override, read_yaml, validate, write_yaml
 from steerformer.models import ClassifierConfig, ModelConfig
+from steerformer.train import load_experiment
 
 GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
 
@@ -13,7 +14,7 @@ GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
     ("change", "message"),
     [
         ({"kernelsize": 3}, r"there is no key 'kernelsize' \(did you mean 'kernel_size'\?\)"),
-        ({"xyzzy": 3}, r"there is no key 'xyzzy'\.$"),
+        ({"xyzzy": 3}, r"there is no key 'xyzzy' \(known are group, size, .*\)\.$"),
         ({"group": "SO4"}, r"'group': input should be 'SO2' or 'SO3', got 'SO4'"),
         ({"kind": "clasifier"}, r"'kind' is one of 'classifier', 'cnn', got 'clasifier'"),
         ({"size": "big"}, r"'size': .* got 'big'"),
@@ -32,6 +33,23 @@ def test_mistakes_are_named(change, message):
     with pytest.raises(ConfigError, match=message) as caught:
         models.build({**GOOD, **change})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("epochs=3", r"no key 'epochs' \(did you mean 'training.epochs'\?\)"),
+        ("training.epoch=3", r"no key 'training.epoch' \(did you mean 'epochs'\?\)"),
+        ("training.lr=3", r"no key 'training.lr' \(known are epochs, batch_size, .*learning_rate"),
+        ("model.epoch=3", r"no key 'model.epoch' \(known are group, "),
+        ("data.size=32", r"no key 'data.size' \(did you mean 'model.size'\?\)"),
+        ("model.kind=cnn", r"no key 'model.degrees' \(.*; and \d+ more\.$"),
+        ("data.name=mnist", r"'data.name' is one of 'rotmnist', .* got 'mnist'"),
+    ],
+)
+def test_words_in_the_wrong_place_are_put_right(word, message):
+    with pytest.raises(ConfigError, match=message):
+        load_experiment("rotmnist-transformer-k4-cpu", [word])
 
 
 def test_a_missing_key_is_named():
