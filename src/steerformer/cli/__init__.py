@@ -4,9 +4,12 @@ from typing import Annotated
 
 import typer
 
+from steerformer.cli.check import check
 from steerformer.cli.console import console
 from steerformer.cli.data import data
 from steerformer.cli.demo import demo
+from steerformer.cli.evaluate import evaluate
+from steerformer.cli.predict import predict
 from steerformer.cli.reproduce import reproduce
 from steerformer.cli.train import train
 
@@ -17,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, data, train, reproduce):
+for command in (demo, data, train, evaluate, check, predict, reproduce):
     app.command()(command)
 
 

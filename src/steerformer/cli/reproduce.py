@@ -11,10 +11,13 @@ from steerformer.cli.console import console, fail
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="What to compute again: kernels, layers, attention or profiles.")],
+    name: Annotated[
+        str, typer.Argument(help="What to compute again: kernels, layers, attention, profiles or results.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the page and its pictures.")] = Path("docs"),
     data: Annotated[Path | None, typer.Option(help="For profiles: MNIST as an .npz file.")] = None,
     seeds: Annotated[int, typer.Option(help="For profiles: how many times to train each network.")] = 3,
+    runs: Annotated[Path | None, typer.Option(help="For results: folder with run folders.")] = None,
 ) -> None:
     """Compute a page of the documentation again: its tables and its pictures.
 
@@ -27,6 +30,9 @@ def reproduce(
     'steerformer reproduce profiles --data mnist.npz' trains one small network with each family of kernels and writes
     profiles.md; an hour on one core. Stopped and started again, it goes on where it was. The .npz file holds
     train_images, train_labels, test_images and test_labels.
+
+    'steerformer reproduce results --runs runs' gathers the figures of all run folders in results.json and writes
+    results.md; without --runs it writes the page again from results.json.
     """
     profiles = partial(_profiles_page, data=data, seeds=seeds)
     pages: dict[str, Callable[[Path], Path]] = {
@@ -34,6 +40,7 @@ def reproduce(
         "layers": _layers_page,
         "attention": _attention_page,
         "profiles": profiles,
+        "results": partial(_results_page, runs=runs),
     }
     if name not in pages:
         fail(f"there is no experiment {name!r}; known: {', '.join(pages)}.")
@@ -42,6 +49,8 @@ def reproduce(
         page = pages[name](out)
     except OSError as error:
         fail(f"cannot read or write {error.filename}: {error.strerror}.")
+    except ValueError as error:
+        fail(str(error))
     console.print(f"wrote {page}")
 
 
@@ -74,3 +83,12 @@ def _profiles_page(out: Path, *, data: Path | None, seeds: int) -> Path:
     results = out / "profiles.jsonl"
     run_all(data, results, seeds=seeds, progress=console.print)
     return write_page(results, out / "profiles.md")
+
+
+def _results_page(out: Path, *, runs: Path | None) -> Path:
+    from steerformer.reproduce.results import collect, keep
+    from steerformer.reproduce.results_page import write_page
+
+    if runs is not None:
+        keep(collect(runs), out / "results.json")
+    return write_page(out)

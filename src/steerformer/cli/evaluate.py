@@ -1,0 +1,88 @@
+"""``steerformer evaluate``."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.table import Table
+
+from steerformer.cli.console import console
+from steerformer.cli.runs import Changes, RunFolder, one_line_errors, open_with_data, progress_bar
+from steerformer.files import write_json
+
+if TYPE_CHECKING:
+    from steerformer.audit import Evaluation
+
+
+def evaluate(
+    run: RunFolder,
+    changes: Changes = None,
+    rotations: Annotated[int, typer.Option(min=1, help="Average probabilities over so many turned copies.")] = 1,
+    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Which samples.")] = "test",
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples at once.")] = 250,
+) -> None:
+    """Accuracy of a trained model, with its standard error, for each class, and who is taken for whom.
+
+    'steerformer evaluate runs/furniture data.test_rotation=so3' tests on other data than the run did.
+
+    '--rotations 8' shows each sample at 8 angles, 45 degrees apart (volumes: about their last axis, z), and averages
+    the probabilities, as the paper does. The figures are also written into the run folder, as evaluation-*.json.
+    """
+    words = changes or []
+    with one_line_errors():
+        found, details = _evaluate(run, words, rotations, split, batch_size)
+        path = run / f"evaluation-{_tag(split, rotations, words)}.json"
+        write_json(path, {**found.as_json(), **details})
+    console.print(_classes_table(found))
+    console.print(
+        f"accuracy {found.accuracy:.2%} ± {found.standard_error:.2%} (one standard error) on {found.samples:,} samples",
+        highlight=False,
+    )
+    if details["rotations"] > 1:
+        console.print(f"probabilities averaged over {rotations} rotations {details['rotated']}", highlight=False)
+    console.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _evaluate(
+    folder: Path, words: list[str], rotations: int, split: str, batch_size: int
+) -> tuple["Evaluation", dict[str, Any]]:
+    from steerformer.audit import averaged_probabilities, equally_spaced, interpolation, judge
+
+    run, config, splits = open_with_data(folder, words)
+    samples = getattr(splits, split)
+    if not len(samples):
+        raise ValueError(f"there are no samples in {split}; set data.validation to have some for validation.")
+    group = run.model.in_type.group
+    mode = interpolation(config)
+    with progress_bar(f"evaluating {split}", len(samples)) as advance:
+        scores, labels = averaged_probabilities(
+            run.model, samples, equally_spaced(group, rotations), mode=mode, batch_size=batch_size, progress=advance
+        )
+    where = "of the plane" if group.dim == 2 else "about z"
+    return judge(scores, labels, splits.classes), {
+        "split": split,
+        "rotations": rotations,
+        "rotated": f"{where}, equally spaced, {mode}",
+        "changes": words,
+        "data": config.model_dump(mode="json"),
+        "classes": list(splits.classes),
+    }
+
+
+def _tag(split: str, rotations: int, words: list[str]) -> str:
+    """A file name that tells evaluations apart; paths are left out, they say where and not what."""
+    parts = [split, *([f"rotations{rotations}"] if rotations > 1 else [])]
+    parts += [re.sub(r"[^\w.]+", "-", word.removeprefix("data.")) for word in words if not word.startswith("data.root")]
+    return "-".join(parts)
+
+
+def _classes_table(found: "Evaluation") -> Table:
+    table = Table("class", "samples", "accuracy", "most often taken for", title="Each class")
+    names = list(found.per_class)
+    for i, (name, share) in enumerate(found.per_class.items()):
+        row = found.confusion[i]
+        wrong = sorted(((count, j) for j, count in enumerate(row) if j != i and count), reverse=True)[:3]
+        taken = ", ".join(f"{names[j]} ({count})" for count, j in wrong)
+        table.add_row(name, str(sum(row)), "-" if share is None else f"{share:.1%}", taken)
+    return table

@@ -1,0 +1,173 @@
+"""Pictures of runs: learning curves, accuracy against angle, errors of layers, confusion, samples, attention."""
+
+import io
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from steerformer.files import write_whole
+
+if TYPE_CHECKING:
+    from steerformer.audit import Check
+
+PALETTE = ("#2f6fb0", "#c2571a", "#2e8b57", "#8e5aa8", "#a58a1f", "#b0413e")
+_INK = "#123456"  # stands for the colour of the page's text, until as_svg puts that in
+
+
+def as_svg(figure: Figure, *, name: str) -> str:
+    """The figure as an ``<svg>`` element that takes its text colour and font from the page around it."""
+    text = io.StringIO()
+    # text stays text, and ids differ from figure to figure
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    svg = text.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
+    return svg.replace(_INK, "currentColor")
+
+
+def as_image(figure: Figure, *, alt: str, dpi: int = 110) -> str:
+    """The figure as an ``<img>`` element that holds its own pixels."""
+    pixels = io.BytesIO()
+    figure.savefig(pixels, format="png", dpi=dpi, transparent=True)
+    return f'<img alt="{alt}" src="data:image/png;base64,{b64encode(pixels.getvalue()).decode()}">'
+
+
+def save(figure: Figure, path: Path, *, dpi: int = 110) -> None:
+    """The figure as a PNG file on white."""
+    pixels = io.BytesIO()
+    figure.savefig(pixels, dpi=dpi, format="png", facecolor="white")
+    write_whole(path, pixels.getvalue())
+
+
+def accuracy_by_angle(curves: Mapping[str, Sequence[float]], angles: Sequence[float | int]) -> Figure:
+    """A line for each name."""
+    figure, axes = _figure(7.2, 3.6)
+    for (name, values), colour in zip(curves.items(), PALETTE, strict=False):
+        axes.plot(angles, [100 * value for value in values], color=colour, label=name, linewidth=1.8)
+    axes.set(xlabel="angle by which samples are turned, degrees", ylabel="accuracy, %", ylim=(0, 101))
+    axes.set_xticks(np.arange(min(angles), max(angles) + 1, 45))
+    _legend(axes)
+    return figure
+
+
+def check(found: "Check") -> Figure:
+    """Accuracy against angle, and errors of all layers at turns of the grid and at others."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for (name, values), colour in zip(found.accuracy.items(), PALETTE, strict=False):
+        left.plot(found.angles, [100 * value for value in values], ".-", color=colour, label=name)
+    left.set(xlabel="angle by which samples are turned, degrees", ylabel="accuracy, %", ylim=(0, 101))
+    names = [error.name for error in found.layers_grid]
+    for label, errors, colour in (
+        ("turns of the grid, samples", found.layers_grid, PALETTE[0]),
+        ("any rotation, smooth scenes", found.layers_arbitrary, PALETTE[1]),
+    ):
+        places = [names.index(error.name) for error in errors]
+        right.semilogy(places, [max(error.total, 1e-9) for error in errors], ".-", color=colour, label=label)
+    right.set(xlabel="layers, from the input to the logits", ylabel="relative error", xticks=[], ylim=(1e-8, 4))
+    right.legend(frameon=False, fontsize=8)
+    if len(found.accuracy) > 1:
+        left.legend(title="turned about", frameon=False, fontsize=8)
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+    return figure
+
+
+def learning_curves(curves: Mapping[str, Sequence[float]], *, label: str = "validation accuracy, %") -> Figure:
+    """Accuracy after each epoch, a line for each name."""
+    figure, axes = _figure(7.2, 3.4)
+    for (name, values), colour in zip(curves.items(), PALETTE, strict=False):
+        epochs = range(1, len(values) + 1)
+        axes.plot(epochs, [100 * value for value in values], ".-", color=colour, label=name, linewidth=1.6)
+    axes.set(xlabel="epoch", ylabel=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(axes)
+    return figure
+
+
+def errors_by_layer(errors: Mapping[str, Sequence[float]]) -> Figure:
+    """Relative errors from the first layer of each model to its logits, which stand at the right end."""
+    figure, axes = _figure(7.2, 3.4)
+    for (name, values), colour in zip(errors.items(), PALETTE, strict=False):
+        places = np.linspace(0, 1, len(values)) if len(values) > 1 else np.ones(1)
+        axes.semilogy(places, np.maximum(values, 1e-9), ".-", color=colour, label=name, linewidth=1.4)
+    axes.set(ylabel="relative error")
+    axes.set_xticks([0, 1], ["first layer", "logits"])
+    _legend(axes)
+    return figure
+
+
+def confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> Figure:
+    """Counts of (true class, predicted class), each row coloured by its shares."""
+    counts = np.asarray(matrix)
+    side = 1.6 + 0.42 * len(classes)
+    figure = Figure(figsize=(side + 0.6, side), layout="constrained")
+    axes = figure.subplots()
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for row, column in np.argwhere(counts > 0):
+        tone = "white" if shares[row, column] > 0.5 else "#222222"
+        axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=7, color=tone)
+    axes.set(xlabel="predicted", ylabel="true")
+    axes.set_xticks(range(len(classes)), classes, rotation=90 if max(map(len, classes)) > 2 else 0, fontsize=8)
+    axes.set_yticks(range(len(classes)), classes, fontsize=8)
+    return figure
+
+
+def pictures(images: Sequence[np.ndarray], titles: Sequence[str], *, columns: int) -> Figure:
+    """Grey images in rows, each with a line above it."""
+    rows = -(-len(images) // columns)
+    figure = Figure(figsize=(0.85 * columns, 1.02 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid:
+        axes.axis("off")
+    for axes, image, title in zip(grid, images, titles, strict=False):
+        axes.imshow(image, cmap="gray", vmin=0, vmax=1)
+        axes.set_title(title, fontsize=8, color="#888888")
+    return figure
+
+
+def attention(images: Sequence[np.ndarray], maps: Sequence[np.ndarray], titles: Sequence[str]) -> Figure:
+    """Images above, and below each of them the same with its attention map laid over it."""
+    figure = Figure(figsize=(1.25 * len(images), 2.75), layout="constrained")
+    grid = figure.subplots(2, len(images), squeeze=False)
+    limits = min(m.min() for m in maps), max(m.max() for m in maps)
+    for column, (image, weights, title) in enumerate(zip(images, maps, titles, strict=True)):
+        height, width = image.shape
+        for axes in grid[:, column]:
+            axes.imshow(image, cmap="gray", vmin=0, vmax=1, extent=(0, width, height, 0))
+            axes.axis("off")
+        over = grid[1, column]
+        whole = (0, width, height, 0)
+        over.imshow(weights, cmap="inferno", vmin=limits[0], vmax=limits[1], extent=whole, interpolation="bicubic")
+        over.contour(image, levels=[0.5], colors="white", linewidths=0.9, extent=(0, width, 0, height))
+        over.set(xlim=(0, width), ylim=(height, 0))
+        grid[0, column].set_title(title, fontsize=9, color="#888888")
+    return figure
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.tick_params(colors=_INK)
+    for spine in axes.spines.values():
+        spine.set_color(_INK)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set_color(_INK)
+    return figure, axes
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(frameon=False, fontsize=9, labelcolor=_INK, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))

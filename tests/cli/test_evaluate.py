@@ -1,0 +1,74 @@
+"""``steerformer evaluate``."""
+
+import json
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from steerformer.cli import app
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_figures_agree_with_those_of_the_run(runs):
+    result = run("evaluate", runs / "steerable")
+    assert result.exit_code == 0, result.output
+    found = json.loads((runs / "steerable" / "evaluation-test.json").read_text())
+    trained = json.loads((runs / "steerable" / "metrics.json").read_text())
+    assert found["accuracy"] == trained["test_accuracy"] and found["confusion"] == trained["confusion"]
+    assert found["samples"] == 6 and found["classes"] == ["bar", "spot"]
+    assert f"{found['accuracy']:.2%}" in result.output and "6 samples" in result.output
+
+
+def test_rotations_and_changes_are_part_of_the_file_and_of_its_name(runs):
+    result = run("evaluate", runs / "plain", "data.seed=3", "--rotations", 4, "--split", "validation")
+    assert result.exit_code == 0, result.output
+    found = json.loads((runs / "plain" / "evaluation-validation-rotations4-seed-3.json").read_text())
+    assert found["rotations"] == 4 and found["changes"] == ["data.seed=3"] and found["data"]["seed"] == 3
+    assert found["samples"] == 4 and found["split"] == "validation"
+    assert not [file.name for file in (runs / "plain").iterdir() if file.name.endswith(".part")]
+
+
+def test_averaging_over_quarter_turns_changes_a_plain_model_only(runs):
+    """Means of equal numbers are that number; the plain model is the control."""
+    from steerformer import data
+    from steerformer.audit import averaged_probabilities, equally_spaced
+    from steerformer.train import open_run
+
+    for name, changes in (("steerable", False), ("plain", True)):
+        opened = open_run(runs / name)
+        samples = data.load(opened.config.data).test
+        once, four = (averaged_probabilities(opened.model, samples, equally_spaced(opened.model.in_type.group, n))[0]
+                      for n in (1, 4))  # fmt: skip
+        assert ((once - four).abs().max().item() > 1e-4) is changes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "no run"),
+        (["steerable", "model.size=9"], "only data.* can be changed"),
+        (["steerable", "data.sizes=9"], "did you mean 'size'"),
+        (["steerable", "data.size=9"], "the model takes samples of shape"),
+        (["steerable", "data.root=nowhere"], "nowhere"),
+        (["steerable", "--split", "validation", "data.validation=0"], "no samples"),
+    ],
+)
+def test_mistakes_end_with_one_line_and_code_2(runs, arguments, words):
+    result = run("evaluate", runs / arguments[0], *arguments[1:])
+    assert result.exit_code == 2, result.output
+    assert words in result.stderr and result.stderr.count("\n") == 1, result.stderr
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_behind(runs, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    before = sorted((runs / "plain").iterdir())
+    result = run("evaluate", runs / "plain", "data.seed=9")
+    assert result.exit_code == 2 and "No space left on device" in result.stderr
+    assert sorted((runs / "plain").iterdir()) == before
