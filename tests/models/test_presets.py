@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from steerformer import SO3, models
 from steerformer.config import ConfigError
 from steerformer.models.summary import count
+from steerformer.train import load_experiment
 
 PAPER = {  # million parameters, a complex one counted as one (paper, table "comparison")
     "rotmnist-convolution-k4-paper": 1.18,
@@ -42,10 +43,10 @@ def _comment(name):
 
 @pytest.mark.parametrize("name", models.presets())
 def test_every_preset_takes_a_training_step(name):
-    """The paper's volumes are cut to 8 voxels a side: at 32 a step takes minutes."""
+    """The paper's volumes are cut to 4 voxels a side: at 32 a step takes minutes."""
     config = models.preset(name)["model"]
     if config["group"] == SO3.name and name.endswith("-paper"):
-        config = {**config, "size": 8}
+        config = {**config, "size": 4}
     model = models.build(config)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     x = model.in_type.randn(2, config["size"])
@@ -55,6 +56,14 @@ def test_every_preset_takes_a_training_step(name):
     optimizer.step()
     assert loss.isfinite()
     assert all((old != new).any() for old, new in zip(before, model.parameters(), strict=True) if new.numel() > 1)
+
+
+@pytest.mark.parametrize("name", models.presets())
+def test_every_preset_is_an_experiment_and_its_summary_has_the_shapes_of_its_own_size(name):
+    experiment = load_experiment(name)
+    found = models.summary(models.build(experiment.model))
+    assert found.rows[0].shape[1:] == (experiment.model.size,) * len(found.rows[0].shape[1:])
+    assert found.rows[-1].shape == (10,)
 
 
 def test_an_unknown_name_gets_the_nearest():

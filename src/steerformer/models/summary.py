@@ -1,5 +1,6 @@
 """What a model is made of: types, shapes and how many numbers it learns."""
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steerformer.groups import GROUPS
 from steerformer.models.registry import Model
 from steerformer.nn import BatchNorm, Conv, Encoder, Linear, PositionalEncoding, TransformerBlock
 
@@ -57,21 +57,17 @@ def summary(model: Model) -> Summary:
     True
     """
     rows: list[Row] = []
-    steps = dict(_steps(model))
+    shadow = copy.deepcopy(model).to("meta").eval()  # shapes without numbers: volumes would take minutes
+    steps = dict(_steps(shadow))
 
     def note(module: nn.Module, _: Any, output: Tensor) -> None:
         rows.append(Row(steps[module], type(module).__name__, _types(module), tuple(output.shape[1:]), *count(module)))
 
-    hooks = [module.register_forward_hook(note) for module in steps]
-    training, config = model.training, model.config
-    try:
-        space = (config.size,) * GROUPS[config.group].dim
-        with torch.no_grad():
-            model.eval()(next(model.parameters()).new_zeros(1, config.in_channels, *space))
-    finally:
-        model.train(training)
-        for hook in hooks:
-            hook.remove()
+    for module in steps:
+        module.register_forward_hook(note)
+    config = model.config
+    with torch.no_grad():
+        shadow(torch.empty(1, config.in_channels, *[config.size] * model.in_type.group.dim, device="meta"))
     return Summary(tuple(rows), *count(model))
 
 
