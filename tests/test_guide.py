@@ -29,7 +29,7 @@ def blocks(language):
 def test_the_experiment_is_a_valid_one_and_its_model_builds():
     (text,) = blocks("yaml")
     experiment = validate(ExperimentConfig, yaml.safe_load(text), where="guide")
-    assert models.build(experiment.model).out_type.channels == 3
+    assert models.build(experiment.model).out_type.channels == 2
 
 
 def test_the_python_runs(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""Pictures of kernels and encodings. Matplotlib is imported here and nowhere else."""
+"""Pictures of kernels and encodings."""
 
 from pathlib import Path
 
