@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,34 @@ def test_parts_are_put_together_in_their_order(cache_folder):
     )
     assert made["x"].tolist() == list(range(7))
     assert steps == [("counting", 0, 7), ("counting", 3, 7), ("counting", 6, 7)]
+    assert sorted(path.name for path in cache_folder.iterdir()) == ["p.safetensors", "p.sha256"]
+
+
+@pytest.mark.parametrize("error, left", [(DataError("bad"), 0), (KeyboardInterrupt(), 2), (MemoryError(), 2)])
+def test_parts_are_kept_when_stopped_but_not_for_bad_data(cache_folder, error, left):
+    def make(start, stop):
+        if start == 6:
+            raise error
+        return {"x": torch.arange(start, stop)}
+
+    with pytest.raises(type(error)):
+        cache.in_parts("p", 9, 3, make, "counting", lambda *step: None)
+    assert len(list(cache_folder.rglob("*.safetensors"))) == left
+    assert (cache_folder / "p.parts").exists() == bool(left)
+
+
+def test_another_process_that_is_done_first_breaks_nothing(cache_folder, monkeypatch):
+    write, removed = cache.write_whole, []
+
+    def late(path, content):
+        if path.suffix == ".sha256" and path.parent.name == "p.parts" and len(removed) < 2:
+            removed.append(path)
+            shutil.rmtree(path.parent)  # as the other process does at its end
+        write(path, content)
+
+    monkeypatch.setattr(cache, "write_whole", late)
+    made = cache.in_parts("p", 7, 3, lambda a, b: {"x": torch.arange(a, b)}, "counting", lambda *step: None)
+    assert made["x"].tolist() == list(range(7)) and len(removed) == 2
     assert sorted(path.name for path in cache_folder.iterdir()) == ["p.safetensors", "p.sha256"]
 
 

@@ -6,10 +6,12 @@ import os
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
 from data.makers import write_clouds, write_idx
+from steerformer import models
 from steerformer.cli import app
 from steerformer.data import picture
 
@@ -63,10 +65,64 @@ def test_the_picture_has_a_name_without_being_asked(tmp_path, monkeypatch):
     check(run("folder", "size=8", "--root", write_folder(tmp_path / "animals")), tmp_path / "folder.png")
 
 
+def test_only_pictures_of_ours_are_written_over_unasked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = write_folder(tmp_path / "animals")
+    for _ in range(2):
+        check(run("folder", "size=8", "--root", root), tmp_path / "folder.png")
+    Image.new("L", (4, 4)).save("folder.png")
+    before = (tmp_path / "folder.png").read_bytes()
+    result = run("folder", "size=8", "--root", root)
+    assert result.exit_code == 2 and "folder.png is there and no picture of steerformer's" in result.stderr
+    assert (tmp_path / "folder.png").read_bytes() == before
+    check(run("folder", "size=8", "--root", root, "--picture", "folder.png"), tmp_path / "folder.png")
+
+
+def test_the_data_of_an_experiment_are_those_it_is_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "animals")
+    model = {"kind": "classifier", "group": "SO2", "size": 8, "classes": 2}
+    values = {"model": model, "data": {"name": "folder", "root": "animals", "size": 8, "test": 0.5}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
+    result = run("mine.yaml")
+    check(result, tmp_path / "mine.png", "8 images of 2 classes")
+    assert result.output.split("all")[1].split()[:6] == ["│", "4", "│", "0", "│", "4"]
+    result = run("mine.yaml", "data.validation=0.5")
+    assert result.output.split("all")[1].split()[:6] == ["│", "2", "│", "2", "│", "4"]
+    (tmp_path / "animals").rename(tmp_path / "7")
+    check(run("mine.yaml", "--root", "7"), tmp_path / "mine.png", "8 images")
+    result = run("mine.yaml", "data.sizes=3")
+    assert result.exit_code == 2 and "did you mean 'size'?" in result.stderr
+
+
+def test_the_data_of_a_preset_are_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    preset = next(name for name in models.presets() if models.preset(name)["data"]["name"] == "modelnet10")
+    result = run(preset, "--root", "nowhere")
+    assert result.exit_code == 2 and "there is no folder nowhere" in result.stderr
+
+
+def test_large_images_are_shown_by_a_part_of_their_values():
+    low, high = picture._range(torch.linspace(-1, 3, 17_000_000))
+    assert low == pytest.approx(-0.98, abs=0.01) and high == pytest.approx(2.98, abs=0.01)
+    assert picture._range(torch.full((1, 4, 4), 0.5)) == (0.0, 0.5)
+
+
+def test_help_fits_a_terminal_of_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = run("--help").output
+    assert "steerformer data folder --root DIR size=64 channels=3" in [line.strip() for line in text.splitlines()]
+    assert "over no other file" in " ".join(text.replace("│", " ").split())
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("imagenet",), "there is no data set 'imagenet'; known: rotmnist, modelnet10, folder."),
+        (
+            ("imagenet",),
+            "there is no data set 'imagenet'; known: rotmnist, modelnet10, folder, presets and YAML files.",
+        ),
+        (("nowhere.yaml",), "cannot read nowhere.yaml"),
         (("modelnet10",), "modelnet10 needs a root"),
         (("folder", "sizes=3"), "did you mean 'size'?"),
         (("folder", "size=-3"), "size"),

@@ -1,6 +1,7 @@
 """Single images and volumes: what is read, and what is said of those that cannot be."""
 
 import gzip
+import logging
 import os
 
 import nibabel
@@ -143,6 +144,46 @@ def test_a_cut_volume_is_named(tmp_path, suffix, keep):
         read_file(path, size=16, channels=1)
 
 
+@pytest.mark.parametrize("suffix", ["nii", "nii.gz", "npy"])
+def test_damaged_headers_are_named_whatever_the_damage(tmp_path, suffix, capfd):
+    random = np.random.default_rng(0)
+    path = tmp_path / f"bad.{suffix}"
+    array = random.normal(size=(5, 4, 3)).astype(np.float32)
+    np.save(path, array) if suffix == "npy" else nifti(path, array)
+    good = gzip.decompress(path.read_bytes()) if suffix == "nii.gz" else path.read_bytes()
+    messages = []
+    for _ in range(50):
+        bad = bytearray(good)
+        for place in random.integers(0, 128 if suffix == "npy" else 352, size=random.integers(1, 6)):
+            bad[place] = random.integers(0, 256)
+        path.write_bytes(gzip.compress(bad) if suffix == "nii.gz" else bad)
+        try:
+            assert read_file(path, size=4, channels=1).isfinite().all()
+        except DataError as error:
+            messages.append(str(error))
+    assert len(messages) > 5 and all(f"bad.{suffix} " in line and "\n" not in line for line in messages)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_headers_that_once_escaped_are_named(tmp_path, capfd):
+    np.save(tmp_path / "a.npy", VOLUME)
+    header = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(header.replace(b"(4, 4, 4)", b"(4, 4, 4 "))
+    nifti(tmp_path / "a.nii", VOLUME)
+    header = bytearray((tmp_path / "a.nii").read_bytes())
+    header[280:328] = np.full(12, np.nan, np.float32).tobytes()  # the matrix that says where right and up are
+    (tmp_path / "a.nii").write_bytes(header)
+    nifti(tmp_path / "b.nii", VOLUME)
+    header = bytearray((tmp_path / "b.nii").read_bytes())
+    header[70:72] = b"\x07\x00"  # a kind of numbers that there is not
+    (tmp_path / "b.nii").write_bytes(header)
+    for name in ("a.npy", "a.nii", "b.nii"):
+        with pytest.raises(DataError, match=rf"{name} cannot be read as"):
+            read_file(tmp_path / name, size=4, channels=1)
+    assert capfd.readouterr() == ("", "")
+    assert not logging.getLogger("nibabel.global").disabled
+
+
 def test_files_of_another_kind_are_named(tmp_path):
     for name in ("a.png", "a.nii", "a.npy"):
         (tmp_path / name).write_text("a text of some length, but no picture" * 20)
@@ -156,11 +197,75 @@ def test_files_of_another_kind_are_named(tmp_path):
         read_file(tmp_path / "pickled.npy", size=4, channels=1)
 
 
-@pytest.mark.parametrize("mode, found, channels", [("RGB", 3, 1), ("L", 1, 3), ("RGBA", 4, 3)])
-def test_wrong_channels_are_named(tmp_path, mode, found, channels):
-    picture(tmp_path / "a.png", mode=mode)
-    with pytest.raises(DataError, match=rf"a\.png has {found} channels \({mode}\), expected {channels}"):
-        read_file(tmp_path / "a.png", size=8, channels=channels)
+@pytest.mark.parametrize(
+    "mode, found, channels", [("RGB", 3, 5), ("RGB", 3, 4), ("L", 1, 2), ("RGBA", 4, 2), ("CMYK", 4, 3)]
+)
+def test_channels_that_would_have_to_be_guessed_are_named(tmp_path, mode, found, channels):
+    picture(tmp_path / "a.tif", mode=mode)
+    with pytest.raises(DataError, match=rf"a\.tif has {found} channels \({mode}\), expected {channels}"):
+        read_file(tmp_path / "a.tif", size=8, channels=channels)
+
+
+def test_fractions_are_taken_as_they_are(tmp_path):
+    values = np.random.default_rng(0).uniform(size=(16, 16)).astype(np.float32)
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    assert_close(read_file(tmp_path / "a.tif", size=16, channels=1)[0], torch.from_numpy(values))
+
+
+@pytest.mark.parametrize("most, kind", [(1.5, np.float32), (-0.5, np.float32), (70000, np.int32), (-1, np.int32)])
+def test_values_that_are_neither_fractions_nor_16_bits_are_named(tmp_path, most, kind):
+    Image.fromarray(np.full((8, 8), most, kind)).save(tmp_path / "a.tif")
+    with pytest.raises(
+        DataError, match=rf"a\.tif holds values from {most} to {most} .*expected 0 to 65535, or fractions"
+    ):
+        read_file(tmp_path / "a.tif", size=8, channels=1)
+    Image.fromarray(np.full((8, 8), np.nan, np.float32)).save(tmp_path / "a.tif")
+    with pytest.raises(DataError, match=r"a\.tif holds NaN or infinity"):
+        read_file(tmp_path / "a.tif", size=8, channels=1)
+
+
+def test_integers_of_16_bits_in_wider_files_are_scaled(tmp_path):
+    Image.fromarray(np.full((8, 8), 65535, np.int32)).save(tmp_path / "a.tif")
+    assert_close(read_file(tmp_path / "a.tif", size=8, channels=1), torch.ones(1, 8, 8))
+
+
+def test_transparent_images_lie_on_black(tmp_path):
+    pixels = picture(tmp_path / "a.png", (16, 16, 4))
+    colour = torch.from_numpy(pixels[..., :3] / 255 * pixels[..., 3:] / 255).float().movedim(2, 0)
+    assert_close(read_file(tmp_path / "a.png", size=16, channels=3), colour)
+    assert_close(read_file(tmp_path / "a.png", size=16, channels=4), torch.from_numpy(pixels).movedim(2, 0) / 255)
+    weights = torch.tensor([0.299, 0.587, 0.114])
+    assert_close(read_file(tmp_path / "a.png", size=16, channels=1)[0], torch.einsum("c,cyx->yx", weights, colour))
+    Image.fromarray(pixels[..., 0]).save(tmp_path / "l.png")
+    with Image.open(tmp_path / "l.png") as image:
+        image.putalpha(51)
+        image.save(tmp_path / "la.png")
+    expected = torch.from_numpy(pixels[..., 0] / 255 * 0.2).float()[None]
+    assert_close(read_file(tmp_path / "la.png", size=16, channels=1), expected)
+    assert_close(read_file(tmp_path / "la.png", size=16, channels=3), expected.expand(3, -1, -1))
+
+
+def test_palettes_are_looked_up_in_grey_or_colour(tmp_path):
+    image = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) % 2).convert("P")
+    image.putpalette([255, 0, 0, 0, 0, 255])
+    image.save(tmp_path / "p.png")
+    blue = torch.arange(64).reshape(8, 8) % 2
+    found = read_file(tmp_path / "p.png", size=8, channels=3)
+    assert_close(found, torch.stack([1 - blue, 0 * blue, blue]).float())
+    grey = read_file(tmp_path / "p.png", size=8, channels=1)[0]
+    assert_close(grey, torch.where(blue == 1, 0.114, 0.299))
+    image.save(tmp_path / "p.png", transparency=1)  # blue is not seen
+    assert_close(read_file(tmp_path / "p.png", size=8, channels=3)[2], torch.zeros(8, 8))
+
+
+def test_grey_becomes_three_equal_channels_and_colour_its_luminance(tmp_path):
+    grey = picture(tmp_path / "grey.png")
+    expected = torch.from_numpy(grey).expand(3, -1, -1) / 255
+    assert_close(read_file(tmp_path / "grey.png", size=16, channels=3), expected)
+    picture(tmp_path / "colour.png", (16, 16, 3))
+    with Image.open(tmp_path / "colour.png") as image:
+        luminance = torch.from_numpy(np.array(image.convert("L"))) / 255
+    assert_close(read_file(tmp_path / "colour.png", size=16, channels=1)[0], luminance, rtol=0, atol=1 / 255)
 
 
 def test_absent_and_unknown_files_are_named(tmp_path):

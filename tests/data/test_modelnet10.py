@@ -148,6 +148,20 @@ def test_hdf5_clouds_agree_with_an_npz_of_the_same(tmp_path, named):
         assert_close(samples(getattr(h5, part)), samples(getattr(npz, part)), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_labels_of_an_npz_go_by_the_names_of_its_classes(tmp_path, kind):
+    names = np.array(CLASSES[::-1]).astype("S" if kind is bytes else "U")
+    labels = clouds(20)[1]
+    path = write_clouds(tmp_path / "clouds.npz", classes=names)
+    assert load(config(path)).train.labels.tolist() == (9 - labels.astype(int)).tolist()
+    write_clouds(path, classes=np.array([*CLASSES[:9], "throne"]))
+    with pytest.raises(DataError, match=r"clouds\.npz names the class 'throne'"):
+        load(config(path))
+    write_clouds(path, classes=np.array(CLASSES[:3]))
+    with pytest.raises(DataError, match=r"clouds\.npz: labels should be 0 to 2, got 9"):
+        load(config(path))
+
+
 def test_bad_hdf5_files_are_named(tmp_path):
     h5py = pytest.importorskip("h5py")
     root = tmp_path / "h5"

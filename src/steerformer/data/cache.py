@@ -19,6 +19,7 @@ from steerformer.data.base import DataError, Progress
 from steerformer.files import write_whole
 
 Tensors = dict[str, Tensor]
+_ATTEMPTS = 5
 
 
 def folder() -> Path:
@@ -50,20 +51,35 @@ def in_parts(
 ) -> Tensors:
     """Tensors of ``count`` items, made by ``make(start, stop)`` for ``step`` items at a time.
 
-    Finished parts are kept until all are there, so that an interrupted preparation goes on where it was.
+    Finished parts are kept until all are there, so that an interrupted preparation goes on where it was. Bad data end
+    it for good: once they are repaired, they have another name.
     """
     path = folder() / f"{name}.safetensors"
     if (whole := read(path)) is not None:
         return whole
+    place = folder() / f"{name}.parts"
     parts = []
     for start in range(0, count, step):
         progress(what, start, count)
         stop = min(start + step, count)
-        parts.append(prepared(f"{name}.parts/{start:07d}-{stop:07d}", partial(make, start, stop)))
+        parts.append(prepared(f"{place.name}/{start:07d}-{stop:07d}", partial(_make, make, start, stop, place)))
     whole = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
     write(path, whole)
-    shutil.rmtree(folder() / f"{name}.parts", ignore_errors=True)
+    shutil.rmtree(place, ignore_errors=True)
     return whole
+
+
+def _make(make: Callable[[int, int], Tensors], start: int, stop: int, place: Path) -> Tensors:
+    try:
+        return make(start, stop)
+    except DataError:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def has(name: str) -> bool:
+    """Whether something is stored under ``name``."""
+    return (folder() / f"{name}.safetensors").exists()
 
 
 def read(path: Path) -> Tensors | None:
@@ -83,10 +99,16 @@ def write(path: Path, tensors: Tensors) -> None:
     """Store tensors, and beside them their checksum."""
     data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
     with _explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".sha256").unlink(missing_ok=True)
-        write_whole(path, data)
-        write_whole(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest())
+        for attempt in range(_ATTEMPTS):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.with_suffix(".sha256").unlink(missing_ok=True)
+                write_whole(path, data)
+                write_whole(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest())
+                return
+            except FileNotFoundError:  # another process was done with the same data and took the folder away
+                if attempt == _ATTEMPTS - 1:
+                    raise
 
 
 def sha256(path: Path) -> str:

@@ -4,11 +4,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from steerformer.data import cache, meshes
-from steerformer.data.archive import read_npz
+from steerformer.data.archive import names_in, read_npz
 from steerformer.data.base import DataError, Progress, ignore
 
 CLASSES = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")
@@ -150,15 +151,29 @@ def _labels_by_name(path: Path, count: int) -> Tensor:
 
 
 def _read_npz(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]:
+    """Labels are places in the array ``classes``, a list of names; without it, in :data:`CLASSES`."""
     progress("reading clouds", 0, 1)
-    arrays = read_npz(files[0], ("train_points", "train_labels", "test_points", "test_labels"))
+    path = files[0]
+    arrays = read_npz(path, tuple(f"{split}_{key}" for split in SPLITS for key in ("points", "labels")))
     tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+    named = "classes" in names_in(path)
+    order = _order(read_npz(path, ("classes",))["classes"], path) if named else torch.arange(len(CLASSES))
     for split in SPLITS:
-        _check(tensors[f"{split}_points"], tensors[f"{split}_labels"], files[0])
+        _check(tensors[f"{split}_points"], tensors[f"{split}_labels"], path, classes=len(order))
+        tensors[f"{split}_labels"] = order[tensors[f"{split}_labels"].long()]
     return tensors
 
 
-def _check(points: Tensor, labels: Tensor, where: Path) -> None:
+def _order(names: np.ndarray, path: Path) -> Tensor:
+    """The place of each name in :data:`CLASSES`."""
+    found = [name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names.ravel().tolist()]
+    unknown = [name for name in found if name not in CLASSES]
+    if unknown:
+        raise DataError(f"{path} names the class {unknown[0]!r}, which ModelNet10 does not have.")
+    return torch.tensor([CLASSES.index(name) for name in found], dtype=torch.long)
+
+
+def _check(points: Tensor, labels: Tensor, where: Path, *, classes: int = len(CLASSES)) -> None:
     if points.ndim != 3 or points.shape[2] != 3 or not points.is_floating_point() or not points.shape[1]:
         shape = tuple(points.shape)
         raise DataError(f"{where}: clouds should be numbers of shape (objects, points, 3), got {points.dtype} {shape}.")
@@ -167,5 +182,5 @@ def _check(points: Tensor, labels: Tensor, where: Path) -> None:
     broken = ~points.isfinite().flatten(1).all(dim=1)
     if broken.any():
         raise DataError(f"{where}: cloud {int(broken.nonzero()[0])} holds NaN or infinity.")
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(CLASSES):
-        raise DataError(f"{where}: labels should be 0 to {len(CLASSES) - 1}, got {int(labels.max())}.")
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise DataError(f"{where}: labels should be 0 to {classes - 1}, got {int(labels.max())}.")

@@ -9,6 +9,7 @@ from steerformer.config import Config
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Root = Annotated[Path, AfterValidator(Path.expanduser)] | None
 Turn = Literal["none", "z", "so3"]
 
@@ -71,8 +72,8 @@ class ModelNet10Config(Config):
 
 
 class FolderConfig(Config):
-    """A folder of one's own: one sub-folder a class, with images or volumes in it; or folders train, test and, if
-    wanted, validation of this kind."""
+    """A folder of one's own: one sub-folder a class, with images or volumes in it; or folders train and, if
+    wanted, test and validation (or val, valid) of this kind. No file may be in two of these."""
 
     name: Literal["folder"] = "folder"
     root: Root = None
@@ -81,13 +82,16 @@ class FolderConfig(Config):
     """Pixels or voxels along each side: what is larger or smaller is resampled, and padded with zeros to a square or
     cube."""
     channels: Positive = 1
-    """Channels wanted: 1 for grey, 3 for colour; volumes with more have them on the last axis."""
+    """Channels wanted: 1 for grey, 3 for colour. Colour images become their luminance for 1, grey ones three equal
+    channels for 3, and transparent ones lie on black; volumes with more than one have them on the last axis."""
     scale: Literal["none", "deviation"] = "none"
     """deviation: divide each volume by its standard deviation. Images always become 0 to 1."""
-    validation: Count = 0
-    """How many of the training files are set apart, drawn by the seed, unless there is a folder validation."""
-    test: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Part of each class to test on, drawn by the seed, unless there is a folder test."""
+    validation: Share = 0.0
+    """Part of each class's training files that is set apart, from 0 to 1, drawn by the seed, unless there is a folder
+    validation; above 0 at least one file of each class that has two."""
+    test: Share = 0.2
+    """Part of each class to test on, from 0 to 1, drawn by the seed, unless there is a folder test; above 0 at least
+    one file of each class that has two."""
     seed: Count = 0
     """Draws the validation and test sets."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steerformer.data.archive import read_npz
+from steerformer.data.archive import names_in, read_npz
 from steerformer.data.base import DataError, Progress, ignore
 
 IDX = {
@@ -20,6 +20,7 @@ IDX = {
     "test_images": "t10k-images-idx3-ubyte",
     "test_labels": "t10k-labels-idx1-ubyte",
 }
+KERAS = ("x_train", "y_train", "x_test", "y_test")
 AMAT = {
     "train": "mnist_all_rotation_normalized_float_train_valid.amat",
     "test": "mnist_all_rotation_normalized_float_test.amat",
@@ -128,9 +129,26 @@ def read_idx(path: Path, *, axes: int) -> np.ndarray:
 
 
 def _read_npz(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]:
+    """Our names of the arrays, or those of Keras's file."""
     progress("reading digits", 0, 1)
-    arrays = read_npz(files[0], tuple(IDX))
-    return {key: torch.from_numpy(array.astype(np.uint8)) for key, array in arrays.items()}
+    names = dict(zip(IDX, KERAS if set(KERAS) <= names_in(files[0]) else IDX, strict=True))
+    arrays = read_npz(files[0], tuple(names.values()))
+    return {
+        key: torch.from_numpy(_bytes(arrays[name], f"{files[0]}: {name}", images=key.endswith("images")))
+        for key, name in names.items()
+    }
+
+
+def _bytes(array: np.ndarray, where: str, *, images: bool) -> np.ndarray:
+    """Integers from 0 to 255 as they are, grey values from 0 to 1 as 0 to 255; nothing is cut off or wrapped."""
+    grey = images and np.issubdtype(array.dtype, np.floating)
+    if not grey and not np.issubdtype(array.dtype, np.integer):
+        raise DataError(f"{where} holds {array.dtype}, expected integers{' or fractions' if images else ''}.")
+    most = 1 if grey else 255
+    if array.size and not (array.min() >= 0 and array.max() <= most):  # not a number is neither
+        expected = "fractions from 0 to 1" if grey else "integers from 0 to 255"
+        raise DataError(f"{where} holds values from {array.min():g} to {array.max():g}, expected {expected}.")
+    return (array * 255.0).round().astype(np.uint8) if grey else array.astype(np.uint8)
 
 
 def _read_amat(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]:

@@ -1,7 +1,9 @@
 """Single images and volumes, brought to one size; every way a file can be bad has its own line."""
 
+import logging
 import warnings
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steerformer.data.base import DataError
+from steerformer.data.images import read_image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".webp")
 VOLUMES = (".nii", ".nii.gz", ".npy")
@@ -35,7 +38,7 @@ def read_file(path: Path, *, size: int, channels: int, scale: str = "none") -> T
     if not path.is_file():
         raise DataError(f"there is no file {path}.")
     if kind == "image":
-        return fit(_read_image(path, channels), size)
+        return fit(read_image(path, channels), size)
     array, spacing = _read_npy(path) if path.name.lower().endswith(".npy") else _read_nifti(path)
     x = _checked(array, channels, path)
     deviation = float(x.std()) if scale == "deviation" else 0.0
@@ -58,55 +61,38 @@ def fit(x: Tensor, size: int, spacing: tuple[float, ...] | None = None) -> Tenso
     return F.pad(x, [side for pair in reversed(pads) for side in pair])
 
 
-def _read_image(path: Path, channels: int) -> Tensor:
-    from PIL import Image, ImageOps
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd metadata: what matters is whether the pixels can be read
-            with Image.open(path) as opened:
-                image = ImageOps.exif_transpose(opened)
-                image = image.convert("RGB") if image.mode == "P" else image
-                mode, pixels = image.mode, np.array(image)
-    except (OSError, SyntaxError, ValueError, zlib.error, Image.DecompressionBombError) as error:
-        if isinstance(error, PermissionError):
-            raise DataError(f"cannot read {path}: {error.strerror}.") from None
-        raise DataError(f"{path} cannot be read as an image: it is cut short, damaged or of another kind.") from None
-    found = 1 if pixels.ndim == 2 else pixels.shape[2]
-    if found != channels:
-        raise DataError(f"{path} has {found} channels ({mode}), expected {channels}; set channels or convert it.")
-    x = torch.from_numpy(pixels.astype(np.float32)).reshape(*pixels.shape[:2], found).movedim(2, 0)
-    most = {"uint8": 255.0, "bool": 1.0}.get(pixels.dtype.name, 65535.0)  # others are pictures of 16 bits
-    if not x.isfinite().all():
-        raise DataError(f"{path} holds NaN or infinity.")
-    return x / most
-
-
 def _read_npy(path: Path) -> tuple[np.ndarray, None]:
-    try:
+    with _explained(path, ".npy"):
         return np.load(path, allow_pickle=False), None
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, PermissionError):
-            raise DataError(f"cannot read {path}: {error.strerror}.") from None
-        raise DataError(f"{path} cannot be read as .npy: it is cut short, damaged or of another kind.") from None
 
 
 def _read_nifti(path: Path) -> tuple[np.ndarray, tuple[float, ...]]:
     """Voxels, axes turned to right, front and up as far as the header tells, and their size in millimetres."""
     import nibabel
-    from nibabel.filebasedimages import ImageFileError
-    from nibabel.spatialimages import HeaderDataError
 
-    try:
+    with _explained(path, "NIfTI"):
         image = nibabel.as_closest_canonical(nibabel.load(path))
         array = np.asarray(image.dataobj)
         spacing = tuple(float(step) for step in image.header.get_zooms()[:3])
-    except (OSError, EOFError, ValueError, zlib.error, ImageFileError, HeaderDataError) as error:
-        if isinstance(error, PermissionError):
-            raise DataError(f"cannot read {path}: {error.strerror}.") from None
-        raise DataError(f"{path} cannot be read as NIfTI: it is cut short, damaged or of another kind.") from None
     usable = len(spacing) == 3 and all(np.isfinite(step) and step > 0 for step in spacing)
     return array, spacing if usable else (1.0, 1.0, 1.0)
+
+
+@contextmanager
+def _explained(path: Path, kind: str) -> Iterator[None]:
+    """Whatever goes wrong is one line that names the file: a damaged header can end in any kind of error."""
+    logger = logging.getLogger("nibabel.global")
+    before, logger.disabled = logger.disabled, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except PermissionError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}.") from None
+    except Exception:
+        raise DataError(f"{path} cannot be read as {kind}: it is cut short, damaged or of another kind.") from None
+    finally:
+        logger.disabled = before
 
 
 def _checked(array: np.ndarray, channels: int, path: Path) -> Tensor:
@@ -119,7 +105,8 @@ def _checked(array: np.ndarray, channels: int, path: Path) -> Tensor:
         raise DataError(f"{path} has shape {shape}, expected three axes of space, and channels on a fourth.")
     if array.shape[3] != channels:
         raise DataError(f"{path} has {array.shape[3]} channels (shape {tuple(array.shape)}), expected {channels}.")
-    x = torch.from_numpy(array.astype(np.float32)).movedim(3, 0)
+    with np.errstate(all="ignore"):  # what is too large becomes infinity, and is named
+        x = torch.from_numpy(array.astype(np.float32)).movedim(3, 0)
     if not x.isfinite().all():
         raise DataError(f"{path} holds NaN or infinity.")
     return x.contiguous()

@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from steerformer.data import cache
-from steerformer.data.base import DataError, Progress, Samples, Splits, hold_out, ignore, shuffled
+from steerformer.data.base import DataError, Progress, Samples, Splits, ignore, shuffled
 from steerformer.data.config import FolderConfig
 from steerformer.data.files import IMAGES, VOLUMES, kind_of, read_file
 
 _CHUNK = 64
+_SPLITS = {"train": "train", "validation": "validation", "val": "validation", "valid": "validation", "test": "test"}
 
 
 class FolderSamples(Samples):
@@ -44,15 +46,16 @@ class Listing:
 def load(config: FolderConfig, progress: Progress = ignore) -> Splits:
     """Train, validation and test files. Every file is read and checked once; what came of it is kept in the cache."""
     listing = find(config.root)
-    how = {"size": config.size, "channels": config.channels, "scale": config.scale}
-    name = f"folder-{cache.fingerprint(list(listing.files), version=1, **how)}"
+    how: dict[str, Any] = {"size": config.size, "channels": config.channels, "scale": config.scale}
+    name = f"folder-{cache.fingerprint(list(listing.files), version=2, **how)}"
     stored = torch.float16 if listing.kind == "image" else torch.float32  # 0 to 1 needs no more
 
     def read(start: int, stop: int) -> dict[str, Tensor]:
         chosen = listing.files[start:stop]
-        read_one = [read_file(path, size=config.size, channels=config.channels, scale=config.scale) for path in chosen]
-        return {"x": torch.stack(read_one).to(stored)}
+        return {"x": torch.stack([read_file(path, **how).to(stored) for path in chosen])}
 
+    if not cache.has(name):
+        refuse_leaks(listing)
     x = cache.in_parts(name, len(listing.files), _CHUNK, read, f"reading {listing.kind}s", progress)["x"]
     labels = torch.tensor(listing.labels)
 
@@ -69,9 +72,7 @@ def find(root: Path | None) -> Listing:
         raise DataError("folder needs a root: a folder with one sub-folder a class, of images or of volumes.")
     if not root.is_dir():
         raise DataError(f"there is no folder {root}.")
-    by_split: dict[str | None, Path] = {None: root}
-    if _folders(root / "train"):
-        by_split = {split: root / split for split in ("train", "validation", "test") if (root / split).is_dir()}
+    by_split = _by_split(root)
     classes = tuple(folder.name for folder in _folders(next(iter(by_split.values()))))
     if len(classes) < 2:
         found = f"only {classes[0]!r}" if classes else "none"
@@ -86,31 +87,61 @@ def find(root: Path | None) -> Listing:
     return Listing(files, labels, splits, classes, _one_kind(files))
 
 
+def _by_split(root: Path) -> dict[str | None, Path]:
+    """The folder of each split if ``train`` has folders of classes, else ``root`` for all."""
+    if not _folders(root / "train"):
+        return {None: root}
+    by_split: dict[str | None, Path] = {}
+    for place in _folders(root):
+        split = _SPLITS.get(place.name)
+        if split is None:
+            known = ", ".join(_SPLITS)
+            raise DataError(f"{place} lies beside {root / 'train'} but is none of {known}; rename or move it.")
+        if split in by_split:
+            raise DataError(f"{by_split[split]} and {place} are both for {split}; keep one.")
+        if not _folders(place):
+            raise DataError(f"{place} should have a sub-folder for each class, as {root / 'train'} has.")
+        by_split[split] = place
+    return {split: by_split[split] for split in ("train", "validation", "test") if split in by_split}
+
+
+def refuse_leaks(listing: Listing) -> None:
+    """A :class:`DataError` if folders of two splits have the same file: one would test on what one trains on."""
+    by_size: dict[int, list[tuple[Path, str | None]]] = {}
+    for path, split in zip(listing.files, listing.splits, strict=True):
+        by_size.setdefault(path.stat().st_size, []).append((path, split))
+    for alike in by_size.values():
+        if len({split for _, split in alike}) < 2:
+            continue  # no other split has a file of this size, which spares reading these
+        seen: dict[str, tuple[Path, str | None]] = {}
+        for path, split in alike:
+            other, its_split = seen.setdefault(cache.sha256(path), (path, split))
+            if its_split != split:
+                raise DataError(f"{other} and {path} are the same file, one for {its_split} and one for {split}.")
+
+
 def divide(listing: Listing, config: FolderConfig) -> tuple[Tensor, Tensor, Tensor]:
     """Numbers of the files to train, validate and test on: by their folders if there are such, else by the seed."""
     numbers = torch.arange(len(listing.files))
     own = {split: torch.tensor([found == split for found in listing.splits]) for split in ("validation", "test")}
-    apart = own["validation"] | own["test"]
-    test = numbers[own["test"]]
-    if not own["test"].any():
-        test = _drawn(listing, numbers[~apart], config)
-        apart[test] = True
-    rest = numbers[~apart]
-    if own["validation"].any():
-        return rest, numbers[own["validation"]], test
-    kept, held = hold_out(len(rest), config.validation, seed=config.seed, where=config.root)
-    return rest[kept], rest[held], test
+    rest = numbers[~(own["validation"] | own["test"])]
+    test, validation = numbers[own["test"]], numbers[own["validation"]]
+    if not len(test):
+        rest, test = _drawn(listing, rest, config.test, config.seed, 4)
+    if not len(validation):
+        rest, validation = _drawn(listing, rest, config.validation, config.seed, 5)
+    return rest, validation, test
 
 
-def _drawn(listing: Listing, numbers: Tensor, config: FolderConfig) -> Tensor:
-    """The part of each class to test on, at least one file of it, and never all."""
+def _drawn(listing: Listing, numbers: Tensor, share: float, *key: int) -> tuple[Tensor, Tensor]:
+    """What stays, and a share of each class that is set apart: at least one file of it, and never all."""
     labels = torch.tensor(listing.labels)
-    drawn = [numbers[:0]]
+    apart = torch.zeros(len(listing.files), dtype=torch.bool)
     for label in range(len(listing.classes)):
         members = numbers[labels[numbers] == label]
-        count = min(max(round(config.test * len(members)), 1), len(members) - 1) if config.test else 0
-        drawn.append(members[shuffled(len(members), config.seed, 4, label)[:count]])
-    return torch.cat(drawn).sort().values
+        count = min(max(round(share * len(members)), 1), len(members) - 1) if share and len(members) else 0
+        apart[members[shuffled(len(members), *key, label)[:count]]] = True
+    return numbers[~apart[numbers]], numbers[apart[numbers]]
 
 
 def _folders(place: Path) -> list[Path]:

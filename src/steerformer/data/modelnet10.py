@@ -50,7 +50,8 @@ class Voxels(Samples):
 def load(config: ModelNet10Config, progress: Progress = ignore) -> Splits:
     """Train, validation and test objects; clouds are centred and kept in the cache."""
     source = clouds.find(config.root)
-    name = f"modelnet10-{cache.fingerprint(list(source.files), kind=source.kind, up=config.up, version=1)}"
+    version = 2 if source.kind == "npz" else 1  # the first took no heed of the names of classes
+    name = f"modelnet10-{cache.fingerprint(list(source.files), kind=source.kind, up=config.up, version=version)}"
     tensors = cache.prepared(name, lambda: make(config, source, progress))
     kept, apart = hold_out(len(tensors["train_labels"]), config.validation, seed=config.seed, where=config.root)
     everything = torch.arange(len(tensors["test_labels"]))

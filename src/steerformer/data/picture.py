@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steerformer.data.base import Samples, Splits
+from steerformer.data.base import Samples, Splits, generator
 from steerformer.files import write_whole
 
 _MOST_CLASSES = 12
+_MOST_VALUES = 1_000_000
+_SIGN = "steerformer data"
 
 
 def write_picture(splits: Splits, path: Path, *, columns: int = 6) -> None:
@@ -36,8 +38,19 @@ def write_picture(splits: Splits, path: Path, *, columns: int = 6) -> None:
         axes[0][column].set_title(title, fontsize=9, loc="left")
     path.parent.mkdir(parents=True, exist_ok=True)
     written = BytesIO()
-    figure.savefig(written, dpi=110, format="png")
+    figure.savefig(written, dpi=110, format="png", metadata={"Software": _SIGN})
     write_whole(path, written.getvalue())
+
+
+def is_ours(path: Path) -> bool:
+    """Whether :func:`write_picture` wrote the file, which then may be written over."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return image.info.get("Software") == _SIGN
+    except (OSError, SyntaxError, ValueError):
+        return False
 
 
 def _first(samples: Samples, label: int, count: int) -> list[int]:
@@ -57,12 +70,17 @@ def _draw(axis: Any, x: Tensor) -> None:
     if x.ndim == 4:  # a slice through the middle, seen from above
         x = x[..., x.shape[-1] // 2].mT
     x = x[:3] if x.shape[0] >= 3 else x[:1]
-    low, high = (
-        min(float(x.quantile(0.005)), 0.0),
-        max(float(x.quantile(0.995)), 1e-9),
-    )  # a few bright voxels count less
+    low, high = _range(x)
     shown = ((x - low) / (high - low)).clamp(0, 1).movedim(0, -1).squeeze(-1)
     axis.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1, origin=origin)
+
+
+def _range(x: Tensor) -> tuple[float, float]:
+    """What is shown black and white: a few bright voxels count less."""
+    values = x.flatten()
+    if len(values) > _MOST_VALUES:  # torch's quantile takes no more than 16 million
+        values = values[torch.randint(len(values), (_MOST_VALUES,), generator=generator(0))]
+    return min(float(values.quantile(0.005)), 0.0), max(float(values.quantile(0.995)), 1e-9)
 
 
 def _draw_surface(axis: Any, x: Tensor) -> None:

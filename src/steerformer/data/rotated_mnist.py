@@ -36,7 +36,8 @@ def load(config: RotatedMNISTConfig, progress: Progress = ignore) -> Splits:
     if source.turned and not (config.rotate_train and config.rotate_test):
         raise DataError(f"{source.files[0]} holds digits that are already turned; upright ones come from MNIST.")
     made_from = {key: getattr(config, key) for key in ("train", "test", "rotate_train", "rotate_test", "seed")}
-    name = f"rotmnist-{cache.fingerprint(list(source.files), kind=source.kind, version=1, **made_from)}"
+    version = 2 if source.kind == "npz" else 1  # the first cut fractions off
+    name = f"rotmnist-{cache.fingerprint(list(source.files), kind=source.kind, version=version, **made_from)}"
     tensors = cache.prepared(name, lambda: make(config, source, progress))
     kept, apart = hold_out(len(tensors["train_labels"]), config.validation, seed=config.seed, where=config.root)
     train = _part(tensors, "train", config, kept, augment=config.augment == "rotate")
