@@ -31,6 +31,7 @@ docs: $(CORE) ## draw the figures of docs/ again
 	$(BIN)/steerformer reproduce kernels --out docs
 	$(BIN)/steerformer reproduce layers --out docs
 	$(BIN)/steerformer reproduce attention --out docs
+	$(BIN)/steerformer reproduce results --out docs
 
 clean: ## remove the virtual environment, caches and build products
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

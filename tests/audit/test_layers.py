@@ -17,7 +17,7 @@ from steerformer.testing import blobs, equivariance_error
 def grid_errors(model, size=12):
     group = model.in_type.group
     x = model.in_type.randn(2, size)
-    return layer_errors(model.eval(), x, [(R, turn(model, x, R)) for R in group.grid_rotations()[1:4]])
+    return layer_errors(model.eval(), x, [(R, turn(model, x, R)) for R in group.grid_rotations()[1::3]])
 
 
 def test_every_layer_of_a_steerable_model_turns_with_the_grid(group):
@@ -89,5 +89,5 @@ def test_compared_points_lie_on_voxels_and_inside(grid):
         indices = points + torch.tensor([(n - 1) / 2 for n in grid], dtype=torch.float64)
         assert torch.equal(indices, indices.round())
         if not is_exact and len(points):
-            assert points.norm(dim=1).max() < math.sqrt(len(grid)) * max(grid) / 2
+            assert points.norm(dim=1).max() <= 0.75 * (min(grid) - 1) / 2
     assert len(compared_points(grid, is_exact=True)[0]) == min(500, math.prod(grid))

@@ -59,6 +59,21 @@ def test_steerable_logits_stay_and_plain_ones_do_not(group):
     assert logit_change(plain.eval(), x, turns).worst > 0.05
 
 
+def test_what_all_logits_share_does_not_hide_a_change(group):
+    """A model that is not invariant, with an offset a thousand times its logits."""
+    x = FieldType.image(group, 1).randn(4, 12)
+    plain = Plain(group)
+    plain(x)
+    plain.eval()
+    honest = logit_change(plain, x, group.grid_rotations()[1:]).worst
+    last = [module for module in plain.modules() if isinstance(module, nn.Linear)][-1]
+    with torch.no_grad():
+        last.bias += 1000 * last.weight.abs().max()
+    assert logit_change(plain, x, group.grid_rotations()[1:]).worst == pytest.approx(honest, rel=1e-2)
+    with pytest.raises(ValueError, match="logits of all samples are the same"):
+        logit_change(plain, x[:1], group.grid_rotations()[1:])
+
+
 def test_the_check_tells_a_steerable_model_from_a_plain_one(group):
     x, labels = FieldType.image(group, 1).randn(4, 12), torch.tensor([0, 1, 2, 0])
     plain = Plain(group)
@@ -83,14 +98,16 @@ def test_probabilities_are_averaged_over_rotations():
     """The oracle: the mean of softmax, by hand, over the four quarter turns of each image."""
     model, x = Plain(SO2).eval(), torch.rand(5, 1, 12, 12)
     model(x)
-    scores, labels = averaged_probabilities(
+    scores, labels, single = averaged_probabilities(
         model, TensorDataset(x, torch.arange(5)), equally_spaced(SO2, 4), batch_size=2
     )
     with torch.no_grad():
-        expected = sum(model(torch.rot90(x, turns, (2, 3))).softmax(1) for turns in range(4)) / 4
+        views = [model(torch.rot90(x, turns, (2, 3))).softmax(1) for turns in range(4)]
+    expected = sum(views) / 4
+    assert single == sum((view.argmax(1) == torch.arange(5)).sum().item() for view in views) / 20
     assert torch.allclose(scores, expected, atol=1e-6)
     assert labels.tolist() == [0, 1, 2, 3, 4]
-    alone, _ = averaged_probabilities(model, TensorDataset(x, torch.arange(5)), equally_spaced(SO2, 1))
+    alone, *_ = averaged_probabilities(model, TensorDataset(x, torch.arange(5)), equally_spaced(SO2, 1))
     assert not torch.allclose(scores, alone, atol=1e-3)
 
 

@@ -12,7 +12,11 @@ from steerformer.audit.rotations import turn
 
 @dataclass(frozen=True)
 class LogitChange:
-    r"""Relative change $\|f(Rx) - f(x)\| / \|f(x)\|$ of the logits of a batch, over some rotations."""
+    r"""Change of the logits of a batch, $\|f(Rx) - f(x)\| / \|f(x) - \bar f\|$, over some rotations.
+
+    It is relative to how logits differ from sample to sample: what they all share says nothing about a sample, and
+    would make changes look small.
+    """
 
     rotations: int
     mean: float
@@ -39,7 +43,9 @@ def logit_change(
     with torch.no_grad():
         upright = model(x)
         turned = [model(turn(model, x, R, mode=mode)) for R in rotations]
-    size = upright.norm().clamp_min(torch.finfo(upright.dtype).tiny)
+    size = (upright - upright.mean(dim=0)).norm()
+    if not size > 0:
+        raise ValueError("the logits of all samples are the same, so there is nothing to compare a change with.")
     changes = [((logits - upright).norm() / size).item() for logits in turned]
     same = [(logits.argmax(1) == upright.argmax(1)).double().mean().item() for logits in turned]
     count = len(changes)

@@ -26,8 +26,9 @@ def evaluate(
 
     'steerformer evaluate runs/furniture data.test_rotation=so3' tests on other data than the run did.
 
-    '--rotations 8' shows each sample at 8 angles, 45 degrees apart (volumes: about their last axis, z), and averages
-    the probabilities, as the paper does. The figures are also written into the run folder, as evaluation-*.json.
+    '--rotations 8' shows each sample at 8 angles, 45 degrees apart (volumes: about their last axis, z). The answer is
+    that of the mean of the probabilities; the mean accuracy of the single answers, which the paper gives, stands beside
+    it. The figures are also written into the run folder, as evaluation-*.json.
     """
     words = changes or []
     with one_line_errors():
@@ -40,7 +41,11 @@ def evaluate(
         highlight=False,
     )
     if details["rotations"] > 1:
-        console.print(f"probabilities averaged over {rotations} rotations {details['rotated']}", highlight=False)
+        console.print(
+            f"probabilities averaged over {rotations} rotations {details['rotated']}; single answers: "
+            f"{details['mean_accuracy']:.2%} on average",
+            highlight=False,
+        )
     console.print(f"wrote {path}", highlight=False, soft_wrap=True, markup=False)
 
 
@@ -56,13 +61,14 @@ def _evaluate(
     group = run.model.in_type.group
     mode = interpolation(config)
     with progress_bar(f"evaluating {split}", len(samples)) as advance:
-        scores, labels = averaged_probabilities(
+        scores, labels, single = averaged_probabilities(
             run.model, samples, equally_spaced(group, rotations), mode=mode, batch_size=batch_size, progress=advance
         )
     where = "of the plane" if group.dim == 2 else "about z"
     return judge(scores, labels, splits.classes), {
         "split": split,
         "rotations": rotations,
+        "mean_accuracy": single,
         "rotated": f"{where}, equally spaced, {mode}",
         "changes": words,
         "data": config.model_dump(mode="json"),
@@ -71,9 +77,11 @@ def _evaluate(
 
 
 def _tag(split: str, rotations: int, words: list[str]) -> str:
-    """A file name that tells evaluations apart; paths are left out, they say where and not what."""
+    """A file name that tells evaluations apart; of another folder of data, its last part."""
     parts = [split, *([f"rotations{rotations}"] if rotations > 1 else [])]
-    parts += [re.sub(r"[^\w.]+", "-", word.removeprefix("data.")) for word in words if not word.startswith("data.root")]
+    for word in words:
+        key, _, value = word.removeprefix("data.").partition("=")
+        parts.append(re.sub(r"[^\w.]+", "-", f"{key}-{Path(value).name if key == 'root' else value}"))
     return "-".join(parts)
 
 

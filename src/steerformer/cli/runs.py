@@ -27,7 +27,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fail(f"cannot read or write {error.filename}: {error.strerror}.")
+        fail(f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}.")
     except ValueError as error:
         fail(str(error))
 

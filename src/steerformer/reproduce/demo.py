@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from steerformer import data, train
 from steerformer.audit import (
     LayerError,
+    LogitChange,
     accuracy_by_angle,
     logit_change,
     random_rotations,
@@ -35,7 +36,7 @@ NAMES = {
 }
 ANGLES = tuple(range(0, 361, 15))
 _QUICK = ("training.epochs=1", "data.train=400", "data.validation=100", "data.test=200")
-_DIGITS_TO_TURN = 500
+DIGITS_TO_TURN = 500
 _BATCH = 50
 
 
@@ -53,8 +54,8 @@ class Measured:
     """Forward and backward pass of 50 digits, the median of five."""
     quarter_turns: float
     """Relative change of the logits, at worst; nothing interpolated."""
-    agreement: float
-    """Share of digits that keep their class when they turn by random angles, interpolated."""
+    turned_digits: LogitChange
+    """What happens when digits turn by random angles, interpolated."""
     layers: list[LayerError]
     """Errors on smooth scenes at random angles, the logits last."""
     accuracy: list[float]
@@ -120,7 +121,7 @@ def measure(name: str, folder: Path) -> Measured:
     model = run.model.eval()
     splits = data.load(run.config.data)
     standing = data.load(upright(run.config.data))
-    x, labels = some_samples(standing.test, _DIGITS_TO_TURN)
+    x, labels = some_samples(standing.test, DIGITS_TO_TURN)
     group = input_type(model).group
     return Measured(
         name=NAMES[name],
@@ -129,7 +130,7 @@ def measure(name: str, folder: Path) -> Measured:
         samples={part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
         seconds_per_batch=_seconds_per_batch(model, x[:_BATCH], labels[:_BATCH]),
         quarter_turns=logit_change(model, x[:100], group.grid_rotations()[1:]).worst,
-        agreement=logit_change(model, x[:200], random_rotations(group, 4)).agreement,
+        turned_digits=logit_change(model, x[:200], random_rotations(group, 4)),
         layers=scene_errors(model, x, random_rotations(group, 4)),
         accuracy=accuracy_by_angle(model, x, labels, ANGLES)["plane"],
     )

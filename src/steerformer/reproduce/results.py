@@ -1,7 +1,7 @@
 """What run folders say, gathered in one file small enough to keep beside the documentation."""
 
 import json
-import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,19 @@ PAPER_PARAMETERS: dict[tuple[str, bool, int], float] = {
 """Millions of parameters in the same table, a complex one counted as one."""
 
 Record = dict[str, Any]
+_PUBLISHED = (
+    "python",
+    "packages",
+    "commit",
+    "processor",
+    "cores",
+    "threads",
+    "gpus",
+    "memory_gb",
+    "command",
+    "started",
+)
+"""What of a run's environment is kept: nothing that names a machine or a place on it."""
 
 
 def collect(runs: Path) -> dict[str, Record]:
@@ -45,7 +58,7 @@ def collect(runs: Path) -> dict[str, Record]:
 
 def keep(found: dict[str, Record], path: Path) -> None:
     """Write the records to a JSON file, beside those of other runs that it has already."""
-    records = {**(json.loads(path.read_text()) if path.exists() else {}), **found}
+    records = {**(_json(path) or {}), **found}
     write_json(path, dict(sorted(records.items())))
 
 
@@ -56,6 +69,7 @@ def _record(folder: Path) -> Record | None:
     config = read_yaml(folder / "config.yaml")
     config["data"]["root"] = None  # a place on one machine says nothing to others
     environment = _json(folder / "environment.json") or {}
+    environment = {key: environment[key] for key in _PUBLISHED if key in environment}
     environment["command"] = [_plain(word) for word in environment.get("command", [])]
     check = _json(folder / "check.json")
     return {
@@ -68,7 +82,9 @@ def _record(folder: Path) -> Record | None:
 
 
 def _evaluation(file: Path) -> Record:
-    values: Record = json.loads(file.read_text())
+    values = _json(file) or {}
+    if not {"data", "changes", "split", "rotations", "accuracy"} <= values.keys():
+        raise ValueError(f"{file} was not written by 'steerformer evaluate'; move it out of the run folder.")
     values["data"]["root"] = None
     values["changes"] = [_plain(word) for word in values["changes"]]
     return values
@@ -76,8 +92,9 @@ def _evaluation(file: Path) -> Record:
 
 def _plain(word: str) -> str:
     """A word of a command line with nothing of the machine in it: of paths, the last part."""
-    key, equals, value = word.rpartition("=")
-    return f"{key}{equals}{os.path.basename(value.rstrip('/'))}" if "/" in value else word
+    key, equals, value = word.partition("=") if "=" in word else ("", "", word)
+    last = re.split(r"[/\\]", value.rstrip("/"))[-1]
+    return f"{key}{equals}{last}"
 
 
 def _json(path: Path) -> Record | None:
