@@ -52,6 +52,13 @@ def test_more_samples_than_there_are_cannot_be_taken():
         Batches(30, 50, seed=0)
 
 
+def test_the_largest_batch_that_can_be_taken_is_named():
+    with pytest.raises(ConfigError, match=r"; set training.batch_size=24 or less\.$"):
+        Batches(24, 50, seed=0)
+    with pytest.raises(ConfigError, match=r"; set training.batch_size=20 or less\.$"):
+        Batches(23, 50, seed=0, processes=2, accumulate=2)
+
+
 def test_batches_have_to_be_shared_equally():
     with pytest.raises(ConfigError, match=r"batch_size 10 cannot be shared equally by 4 processes with 1 parts"):
         Batches(30, 10, seed=0, processes=4)

@@ -6,6 +6,7 @@ import yaml
 from steerformer import models
 from steerformer.config import ConfigError, write_yaml
 from steerformer.train import TrainingConfig, load_experiment
+from steerformer.train.keys import describe_keys
 from train.tiny import experiment, values
 
 
@@ -39,6 +40,28 @@ def test_a_run_folder_is_an_experiment(tmp_path):
     assert load_experiment(str(tmp_path)) == experiment()
 
 
+@pytest.mark.parametrize("name", ["", ".", "pictures"])
+def test_a_folder_without_a_run_is_no_experiment(tmp_path, monkeypatch, name):
+    (tmp_path / "pictures").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"is a folder, but holds no run; give a preset, a YAML file or a run folder"):
+        load_experiment(name)
+
+
+def test_a_folder_does_not_hide_the_preset_of_its_name(tmp_path, monkeypatch):
+    (tmp_path / "rotmnist-transformer-k4-cpu").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_experiment("rotmnist-transformer-k4-cpu").model.depth == 1
+
+
+def test_every_key_is_described():
+    keys = {key.name: key for key in describe_keys()}
+    assert keys["training.batch_size"].default == "50" and "Samples in a step" in keys["training.batch_size"].meaning
+    assert keys["model.group"].default == "required" and keys["training.ema"].default == "null"
+    written = experiment().model_dump()
+    assert {f"{part}.{key}" for part in ("model", "data", "training") for key in written[part]} <= keys.keys()
+
+
 def test_an_unknown_name_has_its_neighbour_named():
     with pytest.raises(ConfigError, match=r"no file 'rotmnist-transformer-k4'; did you mean 'rotmnist-transformer-k4-"):
         load_experiment("rotmnist-transformer-k4")
@@ -58,6 +81,15 @@ def test_an_unknown_key_has_its_neighbour_named(file):
         ("training.accumulate=3", r"batch_size 20 cannot be cut into accumulate = 3 equal parts"),
         ("training.precision=8", r"training\.precision"),
         ("seed=-1", r"seed.*greater than or equal to 0"),
+        (f"seed={2**63}", r"seed.*less than"),
+        ("training.learning_rate=1e38", r"training\.learning_rate.*less than or equal to 1000"),
+        ("training.weight_decay=1e38", r"training\.weight_decay.*less than or equal to 1000"),
+        ("training.learning_rate=.nan", r"training\.learning_rate.*finite number"),
+        ("training.warmup=.inf", r"training\.warmup.*finite number"),
+        ("training.clip=.inf", r"training\.clip.*finite number"),
+        ("training.checkpoint_every=.nan", r"training\.checkpoint_every.*finite number"),
+        (f"training.epochs={10**400}", r"training\.epochs"),
+        ("training.threads=1000000000", r"training\.threads.*less than or equal to 4096"),
         ("training", r"expected key=value"),
     ],
 )

@@ -1,6 +1,7 @@
 """Everything that can go wrong: one line, exit code 2, and no half-written file."""
 
 import errno
+import json
 import os
 import resource
 import signal
@@ -12,10 +13,12 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
+from steerformer import load, save
 from steerformer.cli import app
 from steerformer.train import Reporter, open_run, run
 from steerformer.train import progress as progress_module
 from steerformer.train.checkpoint import load_checkpoint
+from steerformer.train.loop import Loop, TrainingError
 from train.tiny import DATA, experiment, values
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -71,6 +74,16 @@ def test_a_good_run_says_where_it_is_and_what_to_type_next(file, tmp_path):
 def test_the_list_has_every_preset():
     result = train("--list")
     assert result.exit_code == 0 and "rotmnist-transformer-k4" in result.output
+
+
+def test_the_keys_are_listed():
+    result = train("--keys")
+    assert result.exit_code == 0 and "training.batch_size" in result.output
+
+
+def test_a_folder_of_data_is_no_experiment(tmp_path):
+    assert f"{tmp_path} is a folder, but holds no run" in complaint(tmp_path)
+    assert "is a folder, but holds no run" in complaint("")
 
 
 def test_without_a_config_it_says_what_to_give():
@@ -189,9 +202,83 @@ def test_a_full_disk_at_any_file(file, tmp_path, monkeypatch, name):
 
 
 def test_a_loss_that_is_no_number_ends_the_run(file, tmp_path):
-    words = ["training.learning_rate=1e30", "training.warmup=0", "training.clip=null", "training.epochs=3"]
-    message = complaint(file, *words, "--out", tmp_path / "run")
-    assert "the loss is" in message and "of epoch" in message and "smaller training.learning_rate" in message
+    words = ["training.learning_rate=1e3", "training.warmup=0", "training.clip=null", "training.batch_size=5"]
+    message = complaint(file, *words, "training.weight_decay=1e3", "--out", tmp_path / "run")
+    assert "the loss is" in message and "of epoch" in message
+    assert "smaller training.learning_rate" in message and "another --name or --out" in message
+
+
+def spoil(module, number):
+    with torch.no_grad():
+        next(module.parameters()).view(-1)[0] = number
+
+
+class Spoiling(Reporter):
+    """Makes one weight bad after a step, as an update that overflows does."""
+
+    def __init__(self, monkeypatch, at, number, *, average=False):
+        self.at, self.number, self.average, self.steps, self.loops = at, number, average, 0, []
+        real = Loop.train
+        monkeypatch.setattr(Loop, "train", lambda loop: (self.loops.append(loop), real(loop))[1])
+
+    def step(self, **_):
+        self.steps += 1
+        if self.steps == self.at:
+            learner = self.loops[0].learner
+            spoil(learner.result if self.average else learner.model, self.number)
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize(("step", "place"), [(6, "step 3 of epoch 2"), (5, "step 2 of epoch 2")])
+def test_weights_that_are_no_numbers_are_never_kept(tmp_path, monkeypatch, average, step, place):
+    """After the last step of an epoch, and within one, where a checkpoint is due after every step."""
+    every = 60.0 if step == 6 else 1e-9
+    before = {}
+
+    class Watching(Spoiling):
+        def step(self, **figures):
+            super().step(**figures)
+            if self.steps == self.at:
+                before.update({path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()})
+
+    with pytest.raises(TrainingError, match=f"weights are no longer finite after {place}; start anew") as caught:
+        run(
+            experiment(epochs=2, checkpoint_every=every),
+            tmp_path / "run",
+            reporter=Watching(monkeypatch, step, float("nan"), average=average),
+        )
+    assert "\n" not in str(caught.value)
+    assert {"best.safetensors", "last.ckpt"} < before.keys()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("validation", "what"), [(30, "the validation loss is nan after epoch 1"), (0, "logits are no longer finite")]
+)
+def test_weights_too_large_to_give_logits_are_never_kept(tmp_path, monkeypatch, validation, what):
+    class Large(Spoiling):
+        def step(self, **figures):
+            super().step(**figures)
+            if self.steps == self.at:
+                for parameter in self.loops[0].learner.model.parameters():
+                    parameter.data.fill_(3e38)
+
+    with pytest.raises(TrainingError, match=what):
+        run(
+            experiment(data={"validation": validation}, epochs=1, ema=None),
+            tmp_path / "run",
+            reporter=Large(monkeypatch, 3 if validation else 4, 1.0),  # the last step
+        )
+    assert not (tmp_path / "run" / "best.safetensors").exists() and not (tmp_path / "run" / "last.ckpt").exists()
+    assert not json.loads((tmp_path / "run" / "metrics.json").read_text())["finished"]
+
+
+def test_a_test_loss_that_is_no_number_ends_the_run(copy):
+    model = load(copy / "best.safetensors")
+    spoil(model, float("nan"))
+    save(model, copy / "best.safetensors")
+    assert "the test loss is nan" in complaint(copy, "--resume")
+    assert "NaN" not in (copy / "metrics.json").read_text()
 
 
 def test_ctrl_c_says_how_to_go_on(file, tmp_path, monkeypatch):

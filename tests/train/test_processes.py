@@ -16,6 +16,9 @@ pytestmark = pytest.mark.slow
 CHANGES = {"model": {"dropout": 0.0, "depth": 1, "num_heads": 2}, "precision": "64", "epochs": 2, "threads": 1}
 
 
+PARTS = CHANGES | {"model": CHANGES["model"] | {"norm": "layer"}}  # batch norm would see other parts
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     return run(experiment(**CHANGES), tmp_path_factory.mktemp("runs") / "alone")
@@ -37,6 +40,18 @@ def test_two_processes_have_the_curve_of_one(alone, tmp_path, launcher):
     done = subprocess.run(LAUNCHERS[launcher], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("test accuracy") == 1  # one process speaks for both
+    assert_same_curve(alone, tmp_path)
+
+
+def test_parts_of_two_processes_have_the_curve_of_one_whole(tmp_path):
+    alone = run(experiment(**PARTS), tmp_path / "alone")
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values(**PARTS, accumulate=2)))
+    done = subprocess.run(LAUNCHERS["itself"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert_same_curve(alone, tmp_path)
+
+
+def assert_same_curve(alone, tmp_path):
     one, two = (json.loads((folder / "metrics.json").read_text()) for folder in (alone, tmp_path / "run"))
     for a, b in zip(one["history"], two["history"], strict=True):
         for key in ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "learning_rate"):
@@ -53,3 +68,64 @@ def test_a_mistake_is_told_once_and_ends_all_processes(tmp_path):
     assert done.returncode == 2
     assert done.stderr.count("there is no folder nowhere") == 1 and "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+SCRIPT = """
+import sys
+from lightning_fabric import Fabric
+from steerformer.train.devices import first_then_others, on_first
+
+class Odd(Exception):
+    def __init__(self, one, two):
+        super().__init__("it broke\\nand more")
+
+def fail(process, error):
+    if fabric.global_rank == process:
+        raise error
+    return fabric.global_rank
+
+def attempt(function, process, error):
+    try:
+        outcome = function(fabric, lambda: fail(process, error))
+    except Exception as problem:
+        outcome = f"{type(problem).__name__} {problem!s}".splitlines()[0]
+    sys.stdout.write(f"{fabric.global_rank}: {outcome}\\n")
+    sys.stdout.flush()
+    fabric.barrier()
+
+fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+fabric.launch()
+attempt(on_first, None, None)
+attempt(on_first, 0, ValueError("a mistake"))
+attempt(on_first, 0, Odd(1, 2))
+attempt(first_then_others, None, None)
+attempt(first_then_others, 0, Odd(1, 2))
+attempt(first_then_others, 1, FileNotFoundError(2, "No such file", "x.npz"))
+attempt(first_then_others, 1, Odd(1, 2))
+"""
+
+
+def test_an_error_in_one_process_ends_the_action_in_all(tmp_path):
+    """Errors of any kind, in any process, also such as cannot be pickled; nobody waits for ever."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    heard = {n: [line[3:] for line in done.stdout.splitlines() if line.startswith(f"{n}: ")] for n in (0, 1)}
+    assert heard[0] == [
+        "0",
+        "ValueError a mistake",
+        "Odd it broke",
+        "0",
+        "Odd it broke",
+        "ProcessError process 1 failed: [Errno 2] No such file: 'x.npz'",
+        "ProcessError process 1 failed: Odd: it broke",
+    ]
+    assert heard[1] == [
+        "0",
+        "ProcessError the first process failed: a mistake",
+        "ProcessError the first process failed: Odd: it broke",
+        "1",
+        "ProcessError process 0 failed: Odd: it broke",
+        "FileNotFoundError [Errno 2] No such file: 'x.npz'",
+        "Odd it broke",
+    ]

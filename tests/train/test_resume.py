@@ -12,9 +12,23 @@ import yaml
 
 from steerformer.train import Interrupted, Reporter, run
 from steerformer.train.checkpoint import load_checkpoint
-from train.tiny import assert_same_run, experiment, values
+from train import tiny
+from train.tiny import assert_same_run
 
 STEPS = 3  # an epoch: 60 training samples, 20 at a time
+ATTENTION = {"depth": 1, "num_heads": 2, "attention_dropout": 0.2}  # beside the head's dropout and the moving average
+VARIANTS = {
+    "augmented, in parts": {"data": {"augment": "rotate"}, "accumulate": 2},
+    "without average": {"ema": None, "optimizer": "adam", "schedule": "onecycle"},
+}
+
+
+def values(**changes):
+    return tiny.values(model=ATTENTION, **changes)
+
+
+def experiment(**changes):
+    return tiny.experiment(model=ATTENTION, **changes)
 
 
 class PowerCutError(Exception):
@@ -50,6 +64,16 @@ def test_broken_after_any_step_it_goes_on_with_the_same_bits(whole, tmp_path, st
         run(config, tmp_path / "run", reporter=Breaking(step, cut_power))
     run(config, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", whole)
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_other_ways_to_train_go_on_with_the_same_bits_as_well(tmp_path, changes):
+    config = experiment(checkpoint_every=1e-9, epochs=2, **changes)
+    run(config, tmp_path / "whole")
+    with pytest.raises(PowerCutError):
+        run(config, tmp_path / "run", reporter=Breaking(STEPS + 2, cut_power))
+    run(config, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_broken_twice_and_far_from_its_last_checkpoint(whole, tmp_path):

@@ -2,6 +2,12 @@
 
 import csv
 import json
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -9,9 +15,11 @@ import torch
 import steerformer as sf
 from steerformer import data, models
 from steerformer.config import ConfigError
-from steerformer.train import Reporter, open_run, run
+from steerformer.train import Interrupted, Reporter, open_run, run
 from steerformer.train.evaluate import accuracy, confusion, predict_logits
-from steerformer.train.memory import keep_freed_memory
+from steerformer.train.logs import COLUMNS, Logs
+from steerformer.train.state import State
+from steerformer.train.tensorboard import ScalarWriter
 from train.tiny import MODEL, experiment
 
 FILES = {"config.yaml", "environment.json", "metrics.csv", "metrics.json", "best.safetensors", "last.ckpt"}
@@ -155,5 +163,66 @@ def test_in_double_precision_weights_are_kept_in_double_precision(tmp_path):
     assert {value.dtype for value in open_run(found).model.parameters()} == {torch.float64}
 
 
-def test_memory_is_kept_where_the_system_can():
-    assert keep_freed_memory() in (True, False)
+MEMORY = """
+import torch
+from steerformer.train.memory import keep_freed_memory
+
+def left():
+    before = pages()
+    torch.ones(50_000_000)
+    return (pages() - before) * 4096 / 200e6
+
+def pages():
+    return int(open("/proc/self/statm").read().split()[1])
+
+print(left(), keep_freed_memory(), left())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has the switch")
+def test_freed_memory_is_kept():
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    before, kept, after = done.stdout.split()
+    assert float(before) < 0.1 and kept == "True" and float(after) > 0.9
+
+
+def test_figures_that_are_no_numbers_are_null(tmp_path):
+    logs = Logs(tmp_path, first_step=0)
+    row = dict.fromkeys(COLUMNS, float("nan")) | {"epoch": 1}
+    logs.metrics(State(epoch=1, history=[row]), {"test_loss": float("inf")})
+    logs.close()
+    found = json.loads((tmp_path / "metrics.json").read_text(), parse_constant=pytest.fail)
+    assert found["test_loss"] is None and found["history"][0]["train_loss"] is None
+
+
+def test_tensorboard_is_quiet_and_does_not_name_the_machine(tmp_path, capfd, caplog):
+    writer = ScalarWriter(tmp_path / "tensorboard")
+    writer.write(1, {"loss": float("nan")})
+    writer.close()
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    assert re.fullmatch(r"events\.out\.tfevents\.\d{10}\.\d+", file.name)
+    assert capfd.readouterr() == ("", "") and not caplog.records
+
+
+class Stopping(Reporter):
+    def start(self, **_):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_classes_are_known_from_the_start(tmp_path):
+    with pytest.raises(Interrupted):
+        run(experiment(), tmp_path / "run", reporter=Stopping())
+    assert figures(tmp_path / "run")["classes"] == [str(digit) for digit in range(10)]
+
+
+def test_an_opened_run_names_its_classes(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    names = [f"digit {number}" for number in range(10)]
+    (copy / "metrics.json").write_text(json.dumps({**figures(folder), "classes": names}))
+    assert open_run(copy).classes == tuple(names)
+    for unknown in ('{"history": []}', "[]", "{", '{"classes": ["one"]}'):
+        (copy / "metrics.json").write_text(unknown)
+        assert open_run(copy).classes == tuple("0123456789")
+    (copy / "metrics.json").unlink()
+    assert open_run(copy).classes == tuple("0123456789")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from steerformer.cli.console import console, fail
@@ -21,6 +22,7 @@ def train(
     name: Annotated[str | None, typer.Option(help="Name of the run; that of the config if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped or killed.")] = False,
     list_presets: Annotated[bool, typer.Option("--list", help="Show all presets and stop.")] = False,
+    list_keys: Annotated[bool, typer.Option("--keys", help="Show all keys, with defaults, and stop.")] = False,
 ) -> None:
     """Train a classifier and test it.
 
@@ -29,6 +31,9 @@ def train(
 
     Take one by its name, and change what you like:
     steerformer train NAME data.root=FOLDER training.epochs=5
+
+    All keys, with their defaults and what they mean:
+    steerformer train --keys
 
     The folder runs/NAME then holds the model (best.safetensors), its
     figures (metrics.csv, metrics.json, tensorboard), its configuration
@@ -45,6 +50,9 @@ def train(
     if list_presets:
         console.print(_presets())
         return
+    if list_keys:
+        console.print(_keys())
+        return
     if config is None:
         fail("which experiment? Give a preset's name or a YAML file; 'steerformer train --list' shows all presets.")
     _train(config, changes or [], out=out or _folder(config, name, resume=resume), resume=resume)
@@ -53,7 +61,9 @@ def train(
 def _train(config: str, changes: list[str], *, out: Path, resume: bool) -> None:
     from steerformer.train import ConsoleReporter, Interrupted, load_experiment, run
     from steerformer.train.environment import is_first_process
+    from steerformer.train.memory import keep_freed_memory
 
+    keep_freed_memory()
     if not is_first_process():
         console.quiet = True  # one process speaks for all
     try:
@@ -85,7 +95,7 @@ def _folder(config: str, name: str | None, *, resume: bool) -> Path:
     path = Path(config)
     if name is None and resume and path.is_dir():
         return path
-    return Path("runs") / (name or path.name.removesuffix(".yaml").removesuffix(".yml"))
+    return Path("runs") / (name or path.resolve().name.removesuffix(".yaml").removesuffix(".yml"))
 
 
 def _say_what_next(out: Path) -> None:
@@ -107,4 +117,15 @@ def _presets() -> Table:
         model, data, training = (values.get(key, {}) for key in ("model", "data", "training"))
         kind = f"{model.get('kind', 'classifier')} {model.get('group', '')}"
         table.add_row(name, kind, str(data.get("name", "")), str(training.get("epochs", "")))
+    return table
+
+
+def _keys() -> Table:
+    from steerformer.train.keys import describe_keys
+
+    table = Table("key", "default", "meaning", title="steerformer train PRESET KEY=VALUE")
+    for key in describe_keys():
+        if not key.default:
+            table.add_section()
+        table.add_row(*map(escape, key), style="" if key.default else "bold")
     return table

@@ -21,7 +21,11 @@ class Batches(Sampler[list[int]]):
         self, samples: int, batch_size: int, *, seed: int, processes: int = 1, process: int = 0, accumulate: int = 1
     ) -> None:
         if samples < batch_size:
-            raise ConfigError(f"training.batch_size is {batch_size}, but there are only {samples} samples to train on.")
+            shares = processes * accumulate
+            hint = f"; set training.batch_size={samples // shares * shares} or less." if samples >= shares else "."
+            raise ConfigError(
+                f"training.batch_size is {batch_size}, but there are only {samples} samples to train on{hint}"
+            )
         if batch_size % (processes * accumulate):
             raise ConfigError(
                 f"training.batch_size {batch_size} cannot be shared equally by {processes} processes "

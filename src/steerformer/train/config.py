@@ -5,19 +5,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from steerformer import models
 from steerformer.config import Config, ConfigError, override, read_yaml, validate
 from steerformer.data.config import DataConfig
 from steerformer.models.config import ModelConfig
 
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=10**9)]
+Few = Annotated[int, Field(ge=1, le=4096)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainingConfig(Config):
     """How a model is trained. The defaults are a modern recipe; the paper's is ``adam`` with ``step``."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     epochs: Positive = 20
     batch_size: Positive = 50
@@ -28,33 +31,34 @@ class TrainingConfig(Config):
     optimizer: Literal["adamw", "adam"] = "adamw"
     """adamw: decoupled weight decay, which spares the gains of norms and all biases; adam: L2 on everything, as in the
     paper."""
-    learning_rate: Annotated[float, Field(gt=0)] = 3e-3
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-2
+    learning_rate: Annotated[float, Field(gt=0, le=1e3)] = 3e-3
+    weight_decay: Annotated[float, Field(ge=0, le=1e3)] = 1e-2
     schedule: Literal["cosine", "onecycle", "step", "constant"] = "cosine"
     """cosine: straight up during the warm-up, then down to 0 along a cosine; onecycle: the same with a gentle
-    start, and a warm-up of at least 30 % of the run; step: times step_factor every step_every epochs, as in the paper;
-    constant: after the warm-up always the same."""
+    start, and a warm-up of at least 30 % of the run; step: times step_factor every step_every epochs, as in the paper,
+    and without a warm-up; constant: after the warm-up always the same."""
     warmup: Annotated[float, Field(ge=0)] = 1.0
-    """Epochs during which the learning rate grows; at most half of all."""
+    """Epochs during which the learning rate grows; at most half of all. The schedule step has none."""
     step_every: Positive = 20
     step_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
-    clip: Annotated[float, Field(gt=0)] | None = None
+    clip: Annotated[float, Field(gt=0, le=1e30)] | None = None
     """Longest gradient; longer ones are shortened to it."""
     label_smoothing: Share = 0.0
     ema: Share | None = None
     """Decay of a moving average of the weights, which is then what is validated, tested and kept as best."""
     patience: Positive | None = None
-    """Stop after so many epochs without a better accuracy on the validation samples."""
+    """Stop after so many epochs without progress on the validation samples: a better accuracy, or the same one with a
+    lower loss."""
     precision: Literal["32", "bf16", "fp16", "64"] = "32"
     """32, 64, or 16-bit arithmetic where it is safe: bf16 on new devices, fp16 on older GPUs."""
-    devices: Positive | Literal["auto"] = "auto"
+    devices: Few | Literal["auto"] = "auto"
     """Processes on each machine: auto takes all GPUs, or one process on a machine without."""
-    num_nodes: Positive = 1
+    num_nodes: Few = 1
     """Machines."""
     strategy: Literal["auto", "ddp"] = "auto"
-    threads: Positive | None = None
+    threads: Few | None = None
     """Threads of each process; null leaves it to torch."""
-    workers: Annotated[int, Field(ge=0)] = 0
+    workers: Annotated[int, Field(ge=0, le=4096)] = 0
     """Processes that read data ahead."""
     eval_batch_size: Positive = 250
     log_every: Positive = 50
@@ -85,7 +89,7 @@ class ExperimentConfig(Config):
     model: ModelConfig
     data: DataConfig
     training: TrainingConfig = TrainingConfig()
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Start of all random numbers: weights, order of samples, dropout."""
 
 
@@ -97,12 +101,13 @@ def load_experiment(name_or_path: str | Path, words: Iterable[str] = ()) -> Expe
 
 
 def _read(name: str) -> dict[str, Any]:
-    path = Path(name)
-    if path.is_dir():
+    path, known = Path(name), models.presets()
+    if (path / "config.yaml").is_file():
         return read_yaml(path / "config.yaml")
+    if path.is_dir() and name not in known:
+        raise ConfigError(f"{path} is a folder, but holds no run; give a preset, a YAML file or a run folder.")
     if path.suffix in (".yaml", ".yml") or path.is_file():
         return read_yaml(path)
-    known = models.presets()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
         hint = f"; did you mean {near[0]!r}?" if near else "."

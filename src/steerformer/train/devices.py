@@ -4,7 +4,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from lightning_fabric import Fabric
@@ -39,20 +39,22 @@ def make_fabric(config: TrainingConfig) -> Fabric:
     return fabric
 
 
+class ProcessError(ValueError):
+    """Another process has failed; the message is one line."""
+
+
 def on_first(fabric: Fabric, action: Callable[[], Result]) -> Result:
-    """What ``action`` gives in the first process, for all of them; where it fails, all fail alike and none waits."""
-    result: Any = None
-    error: Exception | None = None
-    if fabric.is_global_zero:
-        try:
-            result = action()
-        except (OSError, ValueError) as problem:
-            error = problem
-    if fabric.world_size > 1:
-        result, error = fabric.broadcast((result, error))
+    """What ``action`` gives in the first process, for all of them; where it fails, all fail and none waits."""
+    result, error = _try(action) if fabric.is_global_zero else (None, None)
+    if fabric.world_size == 1:
+        told = None
+    else:
+        result, told = fabric.broadcast((result, _line(error)))
     if error is not None:
         raise error
-    return result
+    if told is not None:
+        raise ProcessError(f"the first process failed: {told}")
+    return cast(Result, result)
 
 
 def total(fabric: Fabric, x: Tensor) -> Tensor:
@@ -61,10 +63,44 @@ def total(fabric: Fabric, x: Tensor) -> Tensor:
 
 
 def first_then_others(fabric: Fabric, action: Callable[[], Result]) -> Result:
-    """Each process does it, the first one before all others: it may prepare files that they read."""
-    kept: list[Result] = []
-    on_first(fabric, lambda: kept.append(action()))
-    return kept[0] if kept else action()
+    """Each process does it, the first one of each machine before the others: it may prepare files that they read.
+
+    Where it fails in any of them, all fail and none waits.
+    """
+    result: Result | None = None
+    for turn in (fabric.local_rank == 0, fabric.local_rank != 0):
+        error = None
+        if turn:
+            result, error = _try(action)
+        _agree(fabric, error)
+    return cast(Result, result)
+
+
+def _try(action: Callable[[], Result]) -> tuple[Result | None, Exception | None]:
+    try:
+        return action(), None
+    except Exception as error:  # whatever it is, the others wait to hear of it
+        return None, error
+
+
+def _agree(fabric: Fabric, error: Exception | None) -> None:
+    """Go on if no process has an error; each raises its own, or else the first that another one has."""
+    told: list[str | None] = [None] * fabric.world_size
+    if fabric.world_size > 1:
+        torch.distributed.all_gather_object(told, _line(error))
+    if error is not None:
+        raise error
+    for process, line in enumerate(told):
+        if line is not None:
+            raise ProcessError(f"process {process} failed: {line}")
+
+
+def _line(error: Exception | None) -> str | None:
+    """In words, since not every error can be sent."""
+    if error is None:
+        return None
+    line = _first_line(error)
+    return line if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {line}"
 
 
 def _first_line(error: Exception) -> str:

@@ -14,6 +14,7 @@ from steerformer.train.config import ExperimentConfig
 from steerformer.train.environment import describe_environment
 
 CONFIG, ENVIRONMENT, CHECKPOINT, BEST = "config.yaml", "environment.json", "last.ckpt", "best.safetensors"
+METRICS = "metrics.json"
 _FREE = {
     "training": {
         *("epochs", "patience", "devices", "num_nodes", "strategy", "threads", "workers"),
@@ -25,11 +26,12 @@ _FREE = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was made: its folder, its configuration and its best model, in eval mode."""
+    """A run that was made: its folder, its configuration, its best model in eval mode, the names of its classes."""
 
     folder: Path
     config: ExperimentConfig
     model: Model
+    classes: tuple[str, ...]
 
 
 def open_run(folder: Path) -> Run:
@@ -40,7 +42,7 @@ def open_run(folder: Path) -> Run:
     config: ExperimentConfig = validate(ExperimentConfig, read_yaml(folder / CONFIG), where=str(folder / CONFIG))
     if not (folder / BEST).is_file():
         raise ValueError(f"{folder} has no {BEST} yet: its first epoch is not done.")
-    return Run(folder, config, models.load(folder / BEST))
+    return Run(folder, config, models.load(folder / BEST), _classes(folder / METRICS, config.model.classes))
 
 
 def read_resumable(folder: Path, experiment: ExperimentConfig, *, resume: bool) -> dict[str, Any] | None:
@@ -74,6 +76,16 @@ def start_folder(folder: Path, experiment: ExperimentConfig) -> None:
         if new:
             _remove(folder)
         raise
+
+
+def _classes(path: Path, count: int) -> tuple[str, ...]:
+    """Names as the figures have them, or numbers where they are not known."""
+    try:
+        names = json.loads(path.read_text())["classes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        names = None
+    known = isinstance(names, list) and len(names) == count
+    return tuple(map(str, names if known else range(count)))
 
 
 def _earlier_starts(path: Path) -> list[dict[str, Any]]:

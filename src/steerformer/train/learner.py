@@ -45,6 +45,11 @@ class Learner:
             self.average.update(self.model)
         return loss, correct
 
+    def is_finite(self) -> bool:
+        """Whether all weights and running statistics are numbers, also those of the average."""
+        models = [self.model, self.average.model] if self.average else [self.model]
+        return all(bool(value.isfinite().all()) for model in models for value in model.state_dict().values())
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next step depends on, except random numbers."""
         average = self.average and {"model": self.average.model.state_dict(), "steps": self.average.steps}

@@ -2,11 +2,13 @@
 
 import csv
 import io
+import math
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from steerformer.files import write_json, write_whole
+from steerformer.train.folder import METRICS
 from steerformer.train.state import State
 from steerformer.train.tensorboard import ScalarWriter
 
@@ -42,7 +44,8 @@ class Logs:
         write_whole(self.folder / "metrics.csv", _table(state.history))
         best = state.best["epoch"] if state.best else None
         summary = {"finished": state.finished, "epochs": state.epoch, "best_epoch": best, "seconds": state.seconds}
-        write_json(self.folder / "metrics.json", {**summary, **final, "history": state.history})
+        history = [_without_nan(row) for row in state.history]
+        write_json(self.folder / METRICS, {**summary, **_without_nan(final), "history": history})
 
     def close(self) -> None:
         with suppress(OSError):  # all is flushed; of a full disk we have heard
@@ -55,3 +58,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def _without_nan(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no word for NaN and infinity, though Python writes them."""
+    return {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in values.items()}

@@ -88,12 +88,14 @@ class Loop:
         weights = on_first(self.fabric, lambda: models.load(path).state_dict())
         self.learner.result.load_state_dict(weights)
         loss, accuracy, matrix = self._judge(self.splits.test)
-        return {"test_loss": loss, "test_accuracy": accuracy, "confusion": matrix, "classes": list(self.splits.classes)}
+        if not math.isfinite(loss):
+            raise _diverged(f"the test loss is {loss}")
+        return {"test_loss": loss, "test_accuracy": accuracy, "confusion": matrix}
 
     def write_metrics(self, final: dict[str, Any]) -> None:
         """All figures so far, and those of the end."""
         if self.logs:
-            self.logs.metrics(self.state, final)
+            self.logs.metrics(self.state, {**final, "classes": list(self.splits.classes)})
 
     def _train_epoch(self) -> None:
         state, config = self.state, self.config
@@ -129,18 +131,15 @@ class Loop:
         mean = numbers[0].item() / self.fabric.world_size
         if not math.isfinite(mean):
             state = self.state
-            raise TrainingError(
-                f"the loss is {mean} at step {state.step + 1} of epoch {state.epoch + 1}; try a smaller "
-                "training.learning_rate, training.clip=1 or training.precision=32."
-            )
+            raise _diverged(f"the loss is {mean} at step {state.step + 1} of epoch {state.epoch + 1}")
         size = self.config.batch_size
         self.state.count(mean * size, int(numbers[1]), size)
         return mean, bool(numbers[2]), bool(numbers[3])
 
     def _log_step(self, loss: float, rate: float) -> None:
         state = self.state
-        if self.logs and self.total_step % self.config.log_every == 0:
-            self.logs.step(self.total_step, loss, rate)
+        if self.total_step % self.config.log_every == 0:
+            on_first(self.fabric, lambda: self._log_point(loss, rate))
         self.reporter.step(
             epoch=state.epoch + 1,
             step=state.step,
@@ -148,8 +147,13 @@ class Loop:
             accuracy=state.correct / state.samples,
         )
 
+    def _log_point(self, loss: float, rate: float) -> None:
+        if self.logs:
+            self.logs.step(self.total_step, loss, rate)
+
     def _close_epoch(self) -> None:
         state = self.state
+        self._require_sound_weights()
         row: dict[str, Any] = {
             "epoch": state.epoch + 1,
             "train_loss": state.loss / state.samples,
@@ -160,6 +164,10 @@ class Loop:
         }
         if len(self.splits.validation):
             row["validation_loss"], row["validation_accuracy"], _ = self._judge(self.splits.validation)
+            if not math.isfinite(row["validation_loss"]):
+                raise _diverged(f"the validation loss is {row['validation_loss']} after epoch {state.epoch + 1}")
+        else:
+            self._require_sound_logits()
         self._tick()
         best = state.close_epoch({**row, "seconds": round(state.seconds, 3)})
         on_first(self.fabric, lambda: self._write_epoch(best))
@@ -186,7 +194,24 @@ class Loop:
         sums, matrix = (total(self.fabric, x) for x in (sums, matrix))
         return sums.item() / len(samples), int(matrix.trace()) / len(samples), matrix.tolist()
 
+    def _require_sound_weights(self) -> None:
+        """The loss of a step is that before its update: what the last update made has to be looked at as well."""
+        state = self.state
+        if total(self.fabric, torch.tensor(float(not self.learner.is_finite()))):
+            place = (
+                f"after step {state.step} of epoch {state.epoch + 1}" if state.step else f"after epoch {state.epoch}"
+            )
+            raise _diverged(f"weights are no longer finite {place}")
+
+    def _require_sound_logits(self) -> None:
+        """Finite weights may still be so large that logits are not; without validation a few samples tell."""
+        few = Subset(self.splits.train, range(min(len(self.splits.train), 8)))
+        logits = predict_logits(self.learner.result, few, batch_size=self.config.eval_batch_size)
+        if total(self.fabric, torch.tensor(float(not logits.isfinite().all()))):
+            raise _diverged(f"logits are no longer finite after epoch {self.state.epoch + 1}")
+
     def _save(self) -> None:
+        self._require_sound_weights()
         self._tick()
         random = [random_states()]
         if self.fabric.world_size > 1:
@@ -208,3 +233,10 @@ class Loop:
     def _out_of_patience(self) -> bool:
         patience = self.config.patience
         return patience is not None and self.state.epochs_without_progress() >= patience
+
+
+def _diverged(what: str) -> TrainingError:
+    return TrainingError(
+        f"{what}; start anew with a smaller training.learning_rate, training.clip=1 or training.precision=32, and with "
+        "another --name or --out, since this folder stays as it is."
+    )

@@ -9,7 +9,8 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 def keep_freed_memory() -> bool:
     """Reuse freed blocks rather than return them to the system, which hands them out zeroed: about 30 % less time.
 
-    Returns whether it was done: only glibc, that is most Linux, has the switch.
+    It holds for the whole process, so it is for commands to call, not for libraries. Returns whether it was done: only
+    glibc, that is most Linux, has the switch.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -12,17 +12,15 @@ from steerformer.models import Model
 from steerformer.train.checkpoint import CheckpointError, seed_everything
 from steerformer.train.config import ExperimentConfig
 from steerformer.train.devices import first_then_others, make_fabric, on_first
-from steerformer.train.folder import CHECKPOINT, read_resumable, start_folder
+from steerformer.train.folder import CHECKPOINT, METRICS, read_resumable, start_folder
 from steerformer.train.logs import Logs
 from steerformer.train.loop import Loop
-from steerformer.train.memory import keep_freed_memory
 from steerformer.train.progress import Reporter
 
 
 def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
     """See :func:`steerformer.train.run`."""
     folder = Path(folder)
-    keep_freed_memory()
     fabric = make_fabric(experiment.training)
     fabric.launch()
     if experiment.training.threads:
@@ -38,10 +36,9 @@ def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, rep
     if checkpoint:
         _restore(loop, checkpoint)
     on_first(fabric, lambda: start_folder(folder, experiment))
-    if fabric.is_global_zero:
-        loop.reporter = reporter
-        loop.logs = Logs(folder, first_step=loop.total_step)
+    loop.reporter = reporter
     try:
+        on_first(fabric, lambda: _open_logs(loop))
         _train_and_test(loop, models.summary(model))
     finally:
         if loop.logs:
@@ -66,6 +63,13 @@ def _restore(loop: Loop, checkpoint: dict[str, Any]) -> None:
         loop.restore(checkpoint)
     except (RuntimeError, ValueError, KeyError, TypeError):
         raise CheckpointError(f"{loop.folder / CHECKPOINT} does not fit this model: it is of another one.") from None
+
+
+def _open_logs(loop: Loop) -> None:
+    """The first process writes them, from the start on: who opens a folder finds the names of the classes."""
+    loop.logs = Logs(loop.folder, first_step=loop.total_step)
+    if not (loop.folder / METRICS).exists():
+        loop.write_metrics({})
 
 
 def _train_and_test(loop: Loop, summary: models.Summary) -> None:

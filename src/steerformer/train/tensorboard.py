@@ -4,10 +4,11 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from tensorboardX.event_file_writer import EventsWriter  # type: ignore[import-untyped]
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
-from tensorboardX.summary import scalar  # type: ignore[import-untyped]
+from tensorboardX.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+from tensorboardX.record_writer import RecordWriter  # type: ignore[import-untyped]
 
 
 class ScalarWriter:
@@ -22,17 +23,21 @@ class ScalarWriter:
 
     def __init__(self, folder: Path, *, first_step: int = 0) -> None:
         folder.mkdir(exist_ok=True)
-        self._events = EventsWriter(str(folder / "events"), filename_suffix=f".{os.getpid()}")
+        # named by us: the library would put the name of the machine into that of the file
+        self._records = RecordWriter(str(folder / f"events.out.tfevents.{int(time.time())}.{os.getpid()}"))
+        self._write(file_version="brain.Event:2")
         if first_step:
-            start = SessionLog(status=SessionLog.START)
-            self._events.write_event(Event(wall_time=time.time(), step=first_step, session_log=start))
-        self._events.flush()
+            self._write(step=first_step, session_log=SessionLog(status=SessionLog.START))
+        self._records.flush()
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """One point in each of the named curves."""
         for name, value in values.items():
-            self._events.write_event(Event(wall_time=time.time(), step=step, summary=scalar(name, value)))
-        self._events.flush()
+            self._write(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
+        self._records.flush()
 
     def close(self) -> None:
-        self._events.close()
+        self._records.close()
+
+    def _write(self, **content: Any) -> None:
+        self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
