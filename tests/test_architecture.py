@@ -107,9 +107,9 @@ def asks_for_the_dimension(node):
 
 START = """
 import time
-start = time.perf_counter(); import torch
-middle = time.perf_counter(); import steerformer
-end = time.perf_counter()
+start = time.process_time(); import torch
+middle = time.process_time(); import steerformer
+end = time.process_time()
 import sys
 print(end - middle, *[name for name in ("e3nn", "scipy", "matplotlib", "sympy") if name in sys.modules])
 """
@@ -117,7 +117,7 @@ print(end - middle, *[name for name in ("e3nn", "scipy", "matplotlib", "sympy") 
 
 @pytest.fixture(scope="module")
 def starts():
-    """Seconds beyond torch and heavy modules loaded, in three fresh processes."""
+    """Seconds of computing beyond torch, and heavy modules loaded, in three fresh processes."""
     runs = [subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True) for _ in range(3)]
     lines = [run.stdout.split() for run in runs]
     return [float(line[0]) for line in lines], set().union(*(line[1:] for line in lines))

@@ -45,7 +45,7 @@ def runs(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, model in MODELS.items():
         values = {
             "model": {"group": "SO2", "size": SIZE, "classes": 2, **model},
-            "data": {"name": "folder", "root": pictures, "size": SIZE, "validation": 4, "test": 0.3},
+            "data": {"name": "folder", "root": pictures, "size": SIZE, "validation": 0.3, "test": 0.3},
             "training": {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "threads": 1},
         }
         train.run(validate(ExperimentConfig, values, where=name), folder / name)

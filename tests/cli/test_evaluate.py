@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 
 import pytest
 from typer.testing import CliRunner
 
 from steerformer.cli import app
+from steerformer.train import open_run
 
 
 def run(*arguments):
@@ -36,7 +38,6 @@ def test_averaging_over_quarter_turns_changes_a_plain_model_only(runs):
     """Means of equal numbers are that number; the plain model is the control."""
     from steerformer import data
     from steerformer.audit import averaged_probabilities, equally_spaced
-    from steerformer.train import open_run
 
     for name, changes in (("steerable", False), ("plain", True)):
         opened = open_run(runs / name)
@@ -72,3 +73,26 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(runs, monkeypatch):
     result = run("evaluate", runs / "plain", "data.seed=9")
     assert result.exit_code == 2 and "No space left on device" in result.stderr
     assert sorted((runs / "plain").iterdir()) == before
+
+
+def test_the_model_of_another_run_is_refused(runs, tmp_path):
+    shutil.copytree(runs / "plain", tmp_path / "mixed")
+    shutil.copy(runs / "steerable" / "best.safetensors", tmp_path / "mixed")
+    result = run("evaluate", tmp_path / "mixed")
+    assert result.exit_code == 2 and "holds another model than config.yaml describes" in result.output
+    assert not (tmp_path / "mixed" / "evaluation-test.json").exists()
+
+
+def test_a_model_cut_in_half_is_refused(runs, tmp_path):
+    shutil.copytree(runs / "plain", tmp_path / "half")
+    path = tmp_path / "half" / "best.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    result = run("evaluate", tmp_path / "half")
+    assert result.exit_code == 2 and "perhaps cut short" in result.output
+
+
+def test_data_of_other_classes_are_refused(runs, tmp_path):
+    shutil.copytree(open_run(runs / "plain").config.data.root, tmp_path / "other")
+    (tmp_path / "other" / "bar").rename(tmp_path / "other" / "dot")
+    result = run("evaluate", runs / "plain", f"data.root={tmp_path / 'other'}")
+    assert result.exit_code == 2 and "the run knows the classes bar, spot, but the data have dot, spot" in result.output

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -49,7 +48,7 @@ def predict(
 def _as_csv(run: "Run", files: Sequence[Path], bad: list[str]) -> str:
     import torch
 
-    classes = _classes(run)
+    classes = run.classes
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["file", "class", *classes])
@@ -88,16 +87,6 @@ def _read(run: "Run", path: Path) -> "Tensor":
         kinds = {2: "images", 3: "volumes"}
         raise DataError(f"{path} is one of {kinds[x.ndim - 1]}, but the model takes {kinds[dim]}.")
     return x
-
-
-def _classes(run: "Run") -> list[str]:
-    """Names from the run's figures; numbers where it has none yet."""
-    try:
-        names = json.loads((run.folder / "metrics.json").read_text())["classes"]
-    except (OSError, ValueError, KeyError):
-        names = []
-    count = run.model.config.classes
-    return [str(name) for name in names] if len(names) == count else [str(i) for i in range(count)]
 
 
 def _write(text: str, out: Path | None) -> None:

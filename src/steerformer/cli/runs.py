@@ -49,7 +49,15 @@ def open_with_data(
     config: DataConfig = validate(data.DataConfig, values, where="data")
     splits = data.load(config)
     require_fit(run.model, splits, run.config)
+    if splits.classes != run.classes and not all(name.isdigit() for name in run.classes):
+        raise ConfigError(
+            f"the run knows the classes {_short(run.classes)}, but the data have {_short(splits.classes)}."
+        )
     return run, config, splits
+
+
+def _short(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
 
 
 @contextmanager

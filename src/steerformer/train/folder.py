@@ -42,7 +42,10 @@ def open_run(folder: Path) -> Run:
     config: ExperimentConfig = validate(ExperimentConfig, read_yaml(folder / CONFIG), where=str(folder / CONFIG))
     if not (folder / BEST).is_file():
         raise ValueError(f"{folder} has no {BEST} yet: its first epoch is not done.")
-    return Run(folder, config, models.load(folder / BEST), _classes(folder / METRICS, config.model.classes))
+    model = models.load(folder / BEST)
+    if model.config != config.model:
+        raise ValueError(f"{folder / BEST} holds another model than {CONFIG} describes; it belongs to another run.")
+    return Run(folder, config, model, _classes(folder / METRICS, config.model.classes))
 
 
 def read_resumable(folder: Path, experiment: ExperimentConfig, *, resume: bool) -> dict[str, Any] | None:
