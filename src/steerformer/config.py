@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 class Config(BaseModel):
     """A frozen value whose fields are checked and whose unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class ConfigError(ValueError):

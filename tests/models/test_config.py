@@ -26,6 +26,7 @@ GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
         ({"features": [2, 2, 2, 2, 2]}, r"copies \[2, 2, 2, 2, 2\] should be for at most 4 degrees"),
         ({"widths": []}, r"'widths': .* at least 1 item"),
         ({"dropout": 1.0}, r"'dropout': input should be less than 1, got 1.0"),
+        ({"bias": float("nan")}, r"'bias': input should be a finite number"),
         ({"depth": -1}, r"'depth': .* got -1"),
     ],
 )

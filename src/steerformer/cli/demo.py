@@ -29,7 +29,9 @@ def demo(
     from steerformer.reproduce.demo import run_demo
     from steerformer.reproduce.demo_page import write_report
     from steerformer.train import Interrupted
+    from steerformer.train.memory import keep_freed_memory
 
+    keep_freed_memory()
     console.print("Four small networks learn to read digits that lie at any angle. Ctrl-C stops; later runs go on.")
     bars = _bars()
     with one_line_errors():

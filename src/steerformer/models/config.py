@@ -23,6 +23,7 @@ class _GridConfig(Config):
     in_channels: Positive = 1
     """Channels of the input, such as colours."""
     classes: Annotated[int, Field(ge=2)] = 10
+    """Classes to tell apart."""
     kernel_size: tuple[Positive, ...] | Positive = 5
     """Width of the kernels, odd, for all blocks or for each."""
     pool: tuple[Positive, ...] | Positive = 2
@@ -81,8 +82,11 @@ class ClassifierConfig(_GridConfig):
     widths: Annotated[tuple[Block, ...], Field(min_length=1)] = ((8, 16), (16, 32), (32, 32))
     """Blocks of convolutions: copies of every degree after each convolution; or a list, one number for each degree."""
     profiles: Family = "fitted"
+    """Family of kernels: how rings are put on the grid, see docs/kernels.md."""
     tolerance: Annotated[float, Field(gt=0)] = 1e-2
+    """Largest share of a kernel's response that may turn wrongly."""
     norm: Literal["batch", "layer"] = "batch"
+    """layer: the paper's; batch learns faster."""
     norms: Literal["block", "convolution"] = "block"
     """block: the paper's blocks, a nonlinearity between convolutions and a norm at the end; convolution: after every
     convolution a norm and a nonlinearity."""
@@ -98,7 +102,9 @@ class ClassifierConfig(_GridConfig):
     depth: Annotated[int, Field(ge=0)] = 1
     """Transformer blocks."""
     num_heads: Positive = 4
+    """Heads of attention; they divide the copies of every degree."""
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout of copies after attention and after the MLP."""
     features: Copies = 64
     """Copies after the convolution over the remaining grid: of degree 0, or a list, one number for each degree."""
 
