@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from steerformer import SO2, SO3, FieldType
-from steerformer.reproduce import attention_page, kernels_page, layers_page, profiles, profiles_page
+from steerformer.reproduce import attention_page, kernels_page, layers_page, profiles, profiles_page, results_page
 from steerformer.viz import draw_encodings, draw_kernels, draw_purity
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,7 +22,7 @@ def test_the_purest_kernels_beat_the_best_sampled_ring_five_times():
     assert all(ratios[grid, degree] >= 5 for grid in ("5x5", "5x5x5") for degree in (1, 2, 3)), ratios
 
 
-@pytest.mark.parametrize("page", [kernels_page, layers_page, attention_page, profiles_page])
+@pytest.mark.parametrize("page", [kernels_page, layers_page, attention_page, profiles_page, results_page])
 def test_the_pages_were_written_by_the_program_as_it_is(page):
     written = (DOCS / (page.__name__.split(".")[-1].replace("_page", "") + ".md")).read_text()
     for line in page._PAGE.splitlines():
