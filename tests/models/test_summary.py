@@ -31,6 +31,10 @@ def test_rows_add_up_and_shapes_are_those_of_the_forward(group):
         assert found.rows[0].shape[1:] == (8,) * group.dim
 
 
+def test_double_precision_too(group):
+    assert models.summary(classifier(group).double()).rows[-1].shape == (5,)
+
+
 def test_the_text_names_types_and_totals(group):
     model = classifier(group)
     text = str(models.summary(model))

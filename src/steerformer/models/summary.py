@@ -67,7 +67,8 @@ def summary(model: Model) -> Summary:
         module.register_forward_hook(note)
     config = model.config
     with torch.no_grad():
-        shadow(torch.empty(1, config.in_channels, *[config.size] * model.in_type.group.dim, device="meta"))
+        space = [config.size] * model.in_type.group.dim
+        shadow(torch.empty(1, config.in_channels, *space, device="meta", dtype=next(model.parameters()).dtype))
     return Summary(tuple(rows), *count(model))
 
 

@@ -57,17 +57,13 @@ def write_report(found: Sequence[Measured], path: Path, *, quick: bool) -> Path:
 
 
 def _headline(found: Sequence[Measured]) -> str:
-    transformer, convolutions, shown, upright_only = (_named(found, key) for key in NAMES)
-    return (
-        f"Of digits that lie at any angle, a small steerable transformer reads <b>{transformer.test_accuracy:.1%}</b> "
-        f"and steerable convolutions <b>{convolutions.test_accuracy:.1%}</b>. A plain CNN that learnt from upright "
-        f"digits reads <b>{upright_only.test_accuracy:.1%}</b>; one that was shown turned digits, "
-        f"<b>{shown.test_accuracy:.1%}</b>, but a quarter turn changes its logits by {shown.quarter_turns:.0%}."
-    )
+    read = ", ".join(f"{html.escape(row.name)} <b>{row.test_accuracy:.1%}</b>" for row in found)
+    changes = ", ".join(_change(row.quarter_turns) for row in found)
+    return f"Digits at any angle that are read rightly: {read}. A quarter turn changes the logits by {changes}."
 
 
-def _named(found: Sequence[Measured], key: str) -> Measured:
-    return next(row for row in found if row.name == NAMES[key])
+def _change(share: float) -> str:
+    return f"{share:.0e}" if share < 1e-3 else f"{share:.0%}"
 
 
 def _spread(found: Sequence[Measured]) -> str:
@@ -99,7 +95,7 @@ def _table(found: Sequence[Measured]) -> str:
             f"{row.test_accuracy:.1%} ± {row.standard_error:.1%}",
             f"{row.parameters:,}",
             f"{1000 * row.seconds_per_batch:.0f}",
-            f"{row.quarter_turns:.0e}" if row.quarter_turns < 1e-3 else f"{row.quarter_turns:.0%}",
+            _change(row.quarter_turns),
             f"{row.any_angle:.0%}",
             f"{row.turned_digits.mean:.0%}",
             f"{row.turned_digits.agreement:.0%}",
