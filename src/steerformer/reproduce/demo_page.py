@@ -87,7 +87,6 @@ def _table(found: Sequence[Measured]) -> str:
         "any angle, scenes",
         "any angle, digits",
         "same answer",
-        "training, s",
     )
     rows = [
         (
@@ -99,7 +98,6 @@ def _table(found: Sequence[Measured]) -> str:
             f"{row.any_angle:.0%}",
             f"{row.turned_digits.mean:.0%}",
             f"{row.turned_digits.agreement:.0%}",
-            f"{row.metrics['seconds']:.0f}",
         )
         for row in found
     ]
