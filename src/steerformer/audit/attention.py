@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from steerformer.audit.watching import run_watched
 from steerformer.nn import Attention
 
 
@@ -24,12 +25,7 @@ def received_attention(
 
     layers = [module for module in model.modules() if isinstance(module, Attention)]
     handles = [layer.register_forward_pre_hook(keep) for layer in layers]
-    try:
-        with torch.no_grad():
-            model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
+    run_watched(model, x, handles)
     with torch.no_grad():
         return [_received(layer, features) for layer, features in inputs]
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from steerformer.audit.rotations import input_type
 from steerformer.audit.sampling import compared_points, values_at
+from steerformer.audit.watching import run_watched
 from steerformer.fields import FieldType
 
 Kept = TypeVar("Kept")
@@ -74,12 +75,7 @@ def _outputs(model: nn.Module, x: Tensor, keep: Callable[[FieldType, Tensor], Ke
             kept[name] = keep(out_type, output)
 
     handles = [m.register_forward_hook(partial(look, name=name)) for name, m in model.named_modules() if output_type(m)]
-    try:
-        with torch.no_grad():
-            model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
+    run_watched(model, x, handles)
     return kept
 
 

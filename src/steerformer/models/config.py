@@ -1,7 +1,7 @@
 """What a model is made of, as a value that can be written into a file."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,8 @@ class _GridConfig(Config):
     """Voxels along each side of the input."""
     in_channels: Positive = 1
     """Channels of the input, such as colours."""
+    widths: tuple[tuple[Any, ...], ...]
+    """Blocks of convolutions, with a pooling between two of them."""
     classes: Annotated[int, Field(ge=2)] = 10
     """Classes to tell apart."""
     kernel_size: tuple[Positive, ...] | Positive = 5
@@ -50,7 +52,7 @@ class _GridConfig(Config):
 
     @property
     def _blocks(self) -> int:
-        raise NotImplementedError
+        return len(self.widths)
 
     @model_validator(mode="after")
     def _require_fitting_blocks(self) -> "_GridConfig":
@@ -108,10 +110,6 @@ class ClassifierConfig(_GridConfig):
     features: Copies = 64
     """Copies after the convolution over the remaining grid: of degree 0, or a list, one number for each degree."""
 
-    @property
-    def _blocks(self) -> int:
-        return len(self.widths)
-
     @model_validator(mode="after")
     def _require_fitting_heads(self) -> "ClassifierConfig":
         for copies in (self.features, *(copies for block in self.widths for copies in block)):
@@ -136,10 +134,6 @@ class CNNConfig(_GridConfig):
     """Blocks of convolutions: channels after each."""
     kernel_size: tuple[Positive, ...] | Positive = 3
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
-
-    @property
-    def _blocks(self) -> int:
-        return len(self.widths)
 
 
 ModelConfig = Annotated[ClassifierConfig | CNNConfig, Field(discriminator="kind")]
