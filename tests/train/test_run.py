@@ -92,7 +92,7 @@ def test_the_table_has_a_row_an_epoch(folder, heard):
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3, 4, 5, 6]
 
 
-def test_who_listens_hears_every_step(heard):
+def test_who_listens_hears_every_step(folder, heard):
     assert [(f["epoch"], f["step"]) for f in heard.steps] == [(e, s) for e in range(1, 7) for s in range(1, 4)]
     assert heard.steps[2]["loss"] == heard.rows[0][0]["train_loss"]
 
