@@ -33,8 +33,8 @@ class FourierReLU(ExactConstants):
         with torch.device("cpu"):  # numbers are needed, wherever the layer is to live
             synthesis, analysis = self._matrices()
         for name, matrix in (("synthesis", synthesis), ("analysis", analysis)):
-            parts = torch.stack([matrix.real, matrix.imag if matrix.is_complex() else torch.zeros_like(matrix)])
-            self.register_constant(f"_{name}", parts)
+            parts = [matrix.real, matrix.imag] if matrix.is_complex() else [matrix]
+            self.register_constant(f"_{name}", torch.stack(parts))
         self._orders = [field_type.group.irrep_dim(degree) for degree in field_type.degrees]
 
     def _matrices(self) -> tuple[Tensor, Tensor]:
@@ -49,8 +49,8 @@ class FourierReLU(ExactConstants):
         most = max(self.in_type.multiplicities)
         pieces = [_widen(piece, most) for piece in self.in_type.split(x)]
         coefficients = torch.cat(pieces, dim=2)  # batch, part, (degree, order), copy, *space
-        values = _transform(self.constant("_synthesis"), coefficients)
-        found = _transform(self.constant("_analysis").transpose(1, 2), torch.relu(values)).split(self._orders, dim=2)
+        values = _transform(self.constant("_synthesis").mT, coefficients)
+        found = _transform(self.constant("_analysis"), torch.relu(values)).split(self._orders, dim=2)
         kept = [
             piece[:, :, :, : self.in_type.multiplicity(d)] for d, piece in zip(self.in_type.degrees, found, strict=True)
         ]
@@ -60,15 +60,14 @@ class FourierReLU(ExactConstants):
         return f"{self.in_type}, oversampling={self.oversampling}"
 
 
-def _transform(matrix: Tensor, x: Tensor) -> Tensor:
-    """Complex ``sum_i matrix[i, j] x[i]`` over axis 2, parts on axis 1."""
-    re, im = matrix
-    real, imaginary = x[:, 0], x[:, 1]
-
-    def apply(m: Tensor, y: Tensor) -> Tensor:
-        return torch.einsum("ij,bi...->bj...", m, y)
-
-    return torch.stack([apply(re, real) - apply(im, imaginary), apply(re, imaginary) + apply(im, real)], dim=1)
+def _transform(matrix: Float[Tensor, "part row column"], x: Tensor) -> Tensor:
+    """Product over axis 2 of ``x``, whose real and imaginary part are on axis 1; a real matrix has one part."""
+    columns = x.flatten(3)
+    product = matrix[0] @ columns
+    if len(matrix) == 2:
+        turned = matrix[1] @ columns
+        product = product + torch.stack([-turned[:, 1], turned[:, 0]], dim=1)
+    return product.unflatten(3, x.shape[3:])
 
 
 def _widen(piece: Tensor, copies: int) -> Tensor:
