@@ -284,6 +284,12 @@ def test_antialiased_windows_have_no_width_of_their_own(group):
     sf.nn.AvgPool(features(group), kernel_size=2, stride=2, antialiased=True)
 
 
+@pytest.mark.parametrize("blur", [0, -1, float("nan"), float("inf"), "wide"])
+def test_antialiased_windows_need_a_blur(group, blur):
+    with pytest.raises(ValueError, match="blur of AvgPool is a number above 0 and finite, in strides, got"):
+        sf.nn.AvgPool(features(group), kernel_size=2, antialiased=True, blur=blur)
+
+
 @pytest.mark.parametrize("eps", [0, -1e-6, float("nan"), float("inf"), None])
 def test_norms_need_an_eps(group, eps):
     for norm in (sf.nn.LayerNorm, sf.nn.BatchNorm):

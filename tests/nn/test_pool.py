@@ -39,10 +39,10 @@ def window_matrix(size, width, stride):
     return rows
 
 
-def gaussian_matrix(size, stride):
-    """Gaussians of standard deviation 0.45 strides, normalised on an endless grid of voxels."""
+def gaussian_matrix(size, stride, blur):
+    """Gaussians of standard deviation ``blur`` strides, normalised on an endless grid of voxels."""
     offsets = np.arange(-20 * stride, size + 20 * stride) - centres(size, size // stride, stride)[:, None]
-    rows = np.exp(-(offsets**2) / (2 * (0.45 * stride) ** 2))
+    rows = np.exp(-(offsets**2) / (2 * (blur * stride) ** 2))
     return (rows / rows.sum(axis=1, keepdims=True))[:, 20 * stride : -20 * stride]
 
 
@@ -98,9 +98,10 @@ def test_it_is_exact_on_every_grid(group, width, stride):
         assert worst_error(pool, size) < 1e-10
 
 
+@pytest.mark.parametrize("blur", [0.45, 0.7])
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
-def test_antialiased_it_is_exact_on_every_grid(group, stride):
-    pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=stride, antialiased=True)
+def test_antialiased_it_is_exact_on_every_grid(group, stride, blur):
+    pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=stride, antialiased=True, blur=blur)
     for size in (4, 5, 6, 7, 8, (4, 5, 7)) if group is SO2 else (4, 5):
         assert worst_error(pool, size) < 1e-10
 
@@ -112,13 +113,14 @@ def test_axes_may_differ(group):
     assert_close(pool(x), along_all_axes(x, matrices[: group.dim]), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("blur", [0.45, 0.7])
 @pytest.mark.parametrize("stride", [2, 3, 4])
-def test_antialiased_windows_are_gaussians(group, stride):
+def test_antialiased_windows_are_gaussians(group, stride, blur):
     """Cut off beyond three deviations, which leaves out less than a hundredth."""
-    pool = sf.nn.AvgPool(gapped(group), kernel_size=stride, antialiased=True)
+    pool = sf.nn.AvgPool(gapped(group), kernel_size=stride, antialiased=True, blur=blur)
     for size in ((8, 9, 6), (7, 12, 5)):
         x = pool.in_type.randn(2, in_space(group, size))
-        expected = along_all_axes(x, [gaussian_matrix(n, stride) for n in x.shape[2:]])
+        expected = along_all_axes(x, [gaussian_matrix(n, stride, blur) for n in x.shape[2:]])
         assert_close(pool(x), expected, rtol=0, atol=0.03)
 
 
@@ -153,6 +155,17 @@ def test_antialiased_windows_pass_less_of_what_the_coarse_grid_cannot_show(group
         passed[antialiased] = np.mean(energies)
     assert passed[True] < 0.35 * passed[False]
     assert passed[True] < 0.02
+
+
+def test_of_the_finest_waves_a_wider_blur_passes_less(group):
+    """At the coarse grid's limit, a wave of four fine voxels, a Gaussian passes exp(-(pi blur)^2 / 2)."""
+    size = 32
+    wave = torch.cos(math.pi / 2 * (torch.arange(size) - (size - 1) / 2 + 1)).view(-1, *[1] * (group.dim - 1))
+    x = wave.expand(*in_space(group, size if group is SO2 else (size, 12, 12)))[None, None].contiguous()
+    for blur in (0.45, 0.7):
+        y = sf.nn.AvgPool(image(group), kernel_size=2, antialiased=True, blur=blur)(x)
+        inner = y[(..., slice(4, -4), *(slice(2, -2),) * (group.dim - 1))]
+        assert inner.abs().max().item() == pytest.approx(math.exp(-((math.pi * blur) ** 2) / 2), rel=0.05)
 
 
 def test_stride_1_antialiased_changes_nothing(group):

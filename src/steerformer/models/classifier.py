@@ -61,7 +61,7 @@ def _blocks(config: ClassifierConfig, image: FieldType) -> Iterator[nn.Module]:
     before = image
     for i, widths in enumerate(config.widths):
         if i:
-            yield AvgPool(before, kernel_size=config.pools[i - 1], antialiased=config.antialiased)
+            yield AvgPool(before, kernel_size=config.pools[i - 1], antialiased=config.antialiased, blur=config.blur)
         for j, copies in enumerate(widths):
             after, is_last = _type(before.group, copies, config.degrees), j == len(widths) - 1
             yield _conv(config, before, after, config.kernel_sizes[i])

@@ -101,6 +101,8 @@ class ClassifierConfig(_GridConfig):
     """fourier: how many times the largest degree the grid of directions resolves."""
     antialiased: bool = False
     """Pool with Gaussian windows."""
+    blur: Annotated[float, Field(gt=0, le=4)] = 0.45
+    """antialiased: standard deviation of the windows, in strides."""
     depth: Annotated[int, Field(ge=0)] = 1
     """Transformer blocks."""
     num_heads: Positive = 4

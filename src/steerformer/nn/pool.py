@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.fields import FieldType, require_field_type
+from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.nn.ops import average_pool, pad, per_axis, require_space
 
 
@@ -18,8 +18,10 @@ class AvgPool(nn.Module):
     are shifted by half a voxel and share the voxels at their edges (a window of 2 becomes 1/4, 1/2, 1/4). Other pooling
     starts at the first voxel, and so turns about another centre than its input.
 
-    ``antialiased`` takes Gaussian windows of standard deviation ``0.45 * stride`` instead, which pass less of what the
-    coarse grid cannot show; there are ``size // stride`` of them and the outside counts as zero.
+    ``antialiased`` takes Gaussian windows of standard deviation ``blur * stride`` instead, which pass less of what the
+    coarse grid cannot show; there are ``size // stride`` of them and the outside counts as zero. Of the finest waves
+    that the coarse grid can show a ``blur`` of 0.45 passes 37 %, one of 0.7 only 9 %: surfaces that lie along the grid
+    need the latter to look the same when they turn.
 
     Args:
         field_type: type of input and output.
@@ -27,6 +29,7 @@ class AvgPool(nn.Module):
             voxels that are not cubes; else only turns that keep the window remain exact.
         stride: distance between windows; by default their width, and for Gaussian windows always.
         antialiased: Gaussian windows.
+        blur: their standard deviation in strides.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class AvgPool(nn.Module):
         kernel_size: int | Sequence[int],
         stride: int | Sequence[int] | None = None,
         antialiased: bool = False,
+        blur: float = 0.45,
     ) -> None:
         super().__init__()
         require_field_type(field_type, "AvgPool")
@@ -43,7 +47,9 @@ class AvgPool(nn.Module):
         self.in_type = self.out_type = field_type
         self.kernel_size = per_axis(kernel_size, dim, "kernel_size")
         self.stride = self.kernel_size if stride is None else per_axis(stride, dim, "stride")
-        self.antialiased = antialiased
+        self.antialiased, self.blur = antialiased, as_number(blur)
+        if not 0 < self.blur < math.inf:
+            raise ValueError(f"the blur of AvgPool is a number above 0 and finite, in strides, got {blur!r}.")
         if antialiased and self.stride != self.kernel_size:
             raise ValueError(
                 f"the width of antialiased windows follows from their stride: leave stride out, or make it equal to "
@@ -57,7 +63,7 @@ class AvgPool(nn.Module):
                 raise ValueError(f"a window of {size} voxels does not fit into axis {i} of space, which has {n}.")
         if self.antialiased:
             for axis, stride in enumerate(self.stride, start=2):
-                x = _gaussian_samples(x, axis, stride)
+                x = _gaussian_samples(x, axis, stride, self.blur * stride)
             return x
         margins = []
         for axis, (size, stride) in enumerate(zip(self.kernel_size, self.stride, strict=True), start=2):
@@ -68,10 +74,11 @@ class AvgPool(nn.Module):
         return average_pool(pad(x, margins), self.kernel_size, self.stride)
 
     def extra_repr(self) -> str:
-        return f"{self.in_type}, kernel_size={self.kernel_size}, stride={self.stride}, antialiased={self.antialiased}"
+        windows = f"antialiased=True, blur={self.blur}" if self.antialiased else "antialiased=False"
+        return f"{self.in_type}, kernel_size={self.kernel_size}, stride={self.stride}, {windows}"
 
 
-def _gaussian_samples(x: Tensor, axis: int, stride: int) -> Tensor:
+def _gaussian_samples(x: Tensor, axis: int, stride: int, deviation: float) -> Tensor:
     """Samples ``stride`` apart and centred on one axis, each a Gaussian mean of the voxels around it.
 
     As a product with a matrix, most of it zeros: still several times faster than torch's convolution of single lines.
@@ -81,13 +88,13 @@ def _gaussian_samples(x: Tensor, axis: int, stride: int) -> Tensor:
     size = x.shape[axis]
     count = size // stride
     first = (size - 1) / 2 - stride * (count - 1) / 2  # whole or half voxel
-    reach = math.ceil(1.35 * stride - (first % 1)) + first % 1  # three deviations, from the sample to the last voxel
+    reach = math.ceil(3 * deviation - (first % 1)) + first % 1  # three deviations, from the sample to the last voxel
     samples = first + stride * torch.arange(count, dtype=torch.float64, device=x.device)
     offsets = torch.arange(size, dtype=torch.float64, device=x.device)[:, None] - samples
-    taps = torch.where(offsets.abs() <= reach, _bell(offsets, stride), 0)
-    whole = _bell(torch.arange(-reach, reach + 1, dtype=torch.float64, device=x.device), stride).sum()
+    taps = torch.where(offsets.abs() <= reach, _bell(offsets, deviation), 0)
+    whole = _bell(torch.arange(-reach, reach + 1, dtype=torch.float64, device=x.device), deviation).sum()
     return (x.movedim(axis, -1) @ (taps / whole).to(x)).movedim(-1, axis)
 
 
-def _bell(offsets: Tensor, stride: int) -> Tensor:
-    return torch.exp(-(offsets**2) / (2 * (0.45 * stride) ** 2))
+def _bell(offsets: Tensor, deviation: float) -> Tensor:
+    return torch.exp(-(offsets**2) / (2 * deviation**2))
