@@ -1,6 +1,8 @@
 """Furniture from every source, turned as asked, the same whatever the order."""
 
 import json
+import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from data.makers import clouds, write_clouds, write_meshes
 from steerformer import SO3, FieldType
 from steerformer.data import DataError, ModelNet10Config, load, meshes
 from steerformer.data.clouds import CLASSES
-from steerformer.data.modelnet10 import draw_rotation, jitter
+from steerformer.data.modelnet10 import TILT, draw_rotation, jitter
+from steerformer.data.voxels import voxelise
 
 
 @pytest.fixture
@@ -71,7 +74,31 @@ def test_z_rotations_keep_the_z_coordinate():
     points = torch.randn(5, 3, dtype=torch.float64)
     assert_close((points @ R.T)[:, 2], points[:, 2])
     assert (points @ R.T - points)[:, :2].abs().max() > 0.1
-    assert draw_rotation("none", torch.Generator()) is None
+    assert_close(points @ draw_rotation("none", torch.Generator()).T, points)
+
+
+def test_a_tilted_grid_holds_the_same_object_turned_by_one_rotation(root):
+    """From points, by hand, also where the object is turned about its own vertical."""
+    for rotation in ("none", "z"):
+        tilted = load(config(root, size=12, grid="tilted", occupancy="gaussian", test_rotation=rotation)).test
+        for index in (0, 7):
+            R = draw_rotation(rotation, tilted.generator(index, fixed=True))
+            points = tilted.points[index].double() @ R.T @ TILT.T
+            assert_close(tilted[index][0], voxelise(points.float()[None], 12, fill=0.95, width=0.7)[0])
+
+
+def test_on_a_tilted_grid_voxels_turn_about_the_objects_vertical(root):
+    settings = {"size": 24, "grid": "tilted", "occupancy": "gaussian", "test_rotation": "z"}
+    by_points, by_voxels = (load(config(root, rotate=way, **settings)).test for way in ("points", "voxels"))
+    upright = load(config(root, **settings | {"test_rotation": "none"})).test
+    apart = [(by_points[i][0] - by_voxels[i][0]).norm() / (by_points[i][0] - upright[i][0]).norm() for i in range(10)]
+    assert sorted(apart)[5] < 0.5  # an object that is hardly turned proves nothing
+
+
+def test_no_axis_of_a_tilted_object_is_near_a_line_of_voxels():
+    lines = torch.tensor([line for line in product((-1.0, 0.0, 1.0), repeat=3) if any(line)], dtype=torch.float64)
+    cosines = (lines / lines.norm(dim=1, keepdim=True)) @ TILT
+    assert cosines.max() < math.cos(math.radians(26))
 
 
 @pytest.mark.parametrize("settings", [{"train_rotation": "so3"}, {"train_rotation": "z"}, {"augment": "jitter"}])

@@ -53,6 +53,10 @@ class ModelNet10Config(Config):
     centre to the nearest point, which is smooth and so turns better."""
     width: Annotated[float, Field(gt=0, le=1)] = 0.7
     """Standard deviation of gaussian, in voxels."""
+    grid: Literal["aligned", "tilted"] = "aligned"
+    """aligned: the vertical is the last axis of the grid, so that most surfaces of an object that stands upright lie
+    along voxels, as hardly any do once it is turned. tilted: the grid is turned against all objects by one rotation,
+    always the same, so that none do; objects still all stand alike, and rotations about z are about their vertical."""
     train_rotation: Turn = "none"
     """Training objects: upright, turned about the vertical or turned by any rotation, anew in each epoch."""
     test_rotation: Turn = "none"

@@ -12,6 +12,8 @@ from steerformer.data.turn import turn
 from steerformer.data.voxels import centred, voxelise
 from steerformer.groups import SO3
 
+TILT = SO3.rotation(math.radians(35), (1.0, 1.0, 1.0))
+"""The axes of an object then lie 26 degrees from every line of neighbouring voxels, along edges and diagonals."""
 _CHUNK = 500
 _TEST = 1_000_000
 """Numbers of test objects start here, so that no test object shares its random numbers with a training object."""
@@ -35,15 +37,15 @@ class Voxels(Samples):
         config = self.config
         random = self.generator(index, fixed=not self.training)
         R = draw_rotation(config.train_rotation if self.training else config.test_rotation, random)
+        tilt = TILT if config.grid == "tilted" else torch.eye(3, dtype=R.dtype)
         points = self.points[index].float()
         if self.training and config.augment == "jitter":
             points = jitter(points, random)
-        if R is not None and config.rotate == "points":
-            points = points @ R.to(points).T
+        whole = tilt @ R if config.rotate == "points" else tilt
         width = config.width if config.occupancy == "gaussian" else None
-        x = voxelise(points[None], config.size, fill=config.fill, width=width)
-        if R is not None and config.rotate == "voxels":
-            x = turn(x, R[None], mode="nearest")
+        x = voxelise((points @ whole.to(points).T)[None], config.size, fill=config.fill, width=width)
+        if config.rotate == "voxels":
+            x = turn(x, (tilt @ R @ tilt.T)[None], mode="nearest")
         return x[0]
 
 
@@ -74,10 +76,10 @@ def make(config: ModelNet10Config, source: clouds.Clouds, progress: Progress = i
     return tensors
 
 
-def draw_rotation(kind: Turn, random: torch.Generator) -> Tensor | None:
-    """A rotation about the vertical, or any rotation, each as likely as the others."""
+def draw_rotation(kind: Turn, random: torch.Generator) -> Tensor:
+    """No rotation, one about the vertical, or any rotation, each as likely as the others."""
     if kind == "none":
-        return None
+        return torch.eye(3, dtype=torch.float64)
     if kind == "so3":
         return SO3.random_rotation(random)
     return SO3.rotation(2 * math.pi * float(torch.rand((), generator=random)), (0.0, 0.0, 1.0))
