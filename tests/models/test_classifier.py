@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import steerformer as sf
 from models.small import KINDS, classifier, plain
-from steerformer import SO2, SO3
+from steerformer import SO2, SO3, models
 from steerformer.testing import assert_equivariant, blobs
 
 
@@ -87,6 +87,12 @@ def test_without_attention_there_is_no_encoder(group):
 def test_the_blocks_are_the_papers(group):
     names = [type(layer).__name__ for layer in classifier(group, norm="layer").blocks]
     assert names == ["Conv", "NormReLU", "Conv", "LayerNorm", "AvgPool", "Conv", "LayerNorm"]
+
+
+def test_poolings_have_the_blur_that_was_asked_for(group):
+    net = models.build({"kind": "classifier", "group": group.name, "size": 12, "antialiased": True, "blur": 0.7})
+    pools = [layer for layer in net.blocks if isinstance(layer, sf.nn.AvgPool)]
+    assert [pool.blur for pool in pools] == [0.7, 0.7]
 
 
 def test_the_flattening_convolution_covers_what_is_left(group):

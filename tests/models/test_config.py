@@ -14,9 +14,9 @@ GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
     ("change", "message"),
     [
         ({"kernelsize": 3}, r"there is no key 'kernelsize' \(did you mean 'kernel_size'\?\)"),
-        ({"xyzzy": 3}, r"there is no key 'xyzzy' \(known are group, size, .*\)\.$"),
+        ({"xyzzy": 3}, r"there is no key 'xyzzy' \(known are group, .*size.*\)\.$"),
         ({"group": "SO4"}, r"'group': input should be 'SO2' or 'SO3', got 'SO4'"),
-        ({"kind": "clasifier"}, r"'kind' is one of 'classifier', 'cnn', got 'clasifier'"),
+        ({"kind": "clasifier"}, r"'kind' is one of 'classifier', 'unet', 'cnn', 'monai', got 'clasifier'"),
         ({"size": "big"}, r"'size': .* got 'big'"),
         ({"kernel_size": [3, 3, 3]}, r"kernel_size has 3 numbers, expected 2 for 2 blocks of widths"),
         ({"kernel_size": 4}, r"kernel_size is odd, so that kernels have a centre, got 4"),
@@ -25,6 +25,7 @@ GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
         ({"num_heads": 3}, r"num_heads 3 does not divide the last of widths, 4"),
         ({"features": [2, 2, 2, 2, 2]}, r"copies \[2, 2, 2, 2, 2\] should be for at most 4 degrees"),
         ({"widths": []}, r"'widths': .* at least 1 item"),
+        ({"widths": [[2], []]}, r"each block of widths has at least 1 convolution, got \[\[2\], \[\]\]"),
         ({"dropout": 1.0}, r"'dropout': input should be less than 1, got 1.0"),
         ({"bias": float("nan")}, r"'bias': input should be a finite number"),
         ({"depth": -1}, r"'depth': .* got -1"),
@@ -33,6 +34,28 @@ GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
 def test_mistakes_are_named(change, message):
     with pytest.raises(ConfigError, match=message) as caught:
         models.build({**GOOD, **change})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"size": 12}, r"there is no key 'size'"),
+        ({"widths": [[2], [], [2]]}, r"each block of widths has at least 1 convolution, got \[\[2\], \[\], \[2\]\]"),
+        ({"widths": [[]]}, r"each block of widths has at least 1 convolution"),
+        ({"widths": [[2], [[1, 1, 1, 1, 1]]]}, r"copies \[1, 1, 1, 1, 1\] should be for at most 4 degrees"),
+        ({"widths": [[2], [6], []]}, r"num_heads 4 does not divide the last of widths, 6"),
+        ({"pool": [2, 2]}, r"pool has 2 numbers, expected 1 for 2 blocks"),
+        ({"classes": 1}, r"'classes': .* got 1"),
+        ({"spacing": [1, 1, 3]}, r"spacing is one number for each of 2 axes, got \[1.0, 1.0, 3.0\]"),
+        ({"spacing": [1, 0]}, r"'spacing.1': .* got 0"),
+        ({"head": "length"}, r"'head': input should be 'norm', 'absolute' or 'scalar', got 'length'"),
+        ({"head_size": 2}, r"head_size is odd, so that kernels have a centre, got 2"),
+    ],
+)
+def test_so_are_those_of_u_nets(change, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        models.build({"kind": "unet", "group": "SO2", "widths": [[2], [4]], **change})
     assert "\n" not in str(caught.value)
 
 

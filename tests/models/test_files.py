@@ -12,12 +12,12 @@ from torch import nn
 from torch.testing import assert_close
 
 import steerformer as sf
-from models.small import classifier, plain
+from models.small import classifier, plain, unet
 from steerformer import SO2
 from steerformer.files import write_whole
 
 
-@pytest.mark.parametrize("make", [classifier, plain])
+@pytest.mark.parametrize("make", [classifier, plain, unet])
 def test_there_and_back(group, make, tmp_path):
     model = make(group)
     model(model.in_type.randn(4, 8))  # running statistics that are not the first ones

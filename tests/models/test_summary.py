@@ -1,8 +1,9 @@
 """A summary tells the truth about layers, shapes and numbers."""
 
+import pytest
 import torch
 
-from models.small import classifier, plain
+from models.small import classifier, plain, unet
 from steerformer import SO2, FieldType, models
 from steerformer.models.summary import count
 from steerformer.nn import BatchNorm, Conv, Linear, NormReLU
@@ -29,6 +30,23 @@ def test_rows_add_up_and_shapes_are_those_of_the_forward(group):
         assert sum(row.complex_parameters for row in found.rows) == found.complex_parameters
         assert found.rows[-1].shape == (5,)
         assert found.rows[0].shape[1:] == (8,) * group.dim
+
+
+def test_u_nets_are_seen_on_any_grid(group):
+    model = unet(group, depth=1, checkpoint=True)
+    for size, space in ((None, (16, 16, 16)), (5, (5, 5, 5)), ((3, 7, 4), (3, 7, 4))):
+        found = models.summary(model, size[: group.dim] if isinstance(size, tuple) else size)
+        assert sum(row.parameters for row in found.rows) == found.parameters == count(model)[0]
+        assert found.rows[0].shape[1:] == found.rows[-1].shape[1:] == space[: group.dim]
+        assert found.rows[-1].shape[0] == 3
+    names = [row.name for row in found.rows]
+    assert {"down.1.pool", "middle.blocks.0.attention", "up.1.resample", "head"} <= set(names)
+    assert model.training
+
+
+def test_a_size_that_is_none_is_refused(group, unchecked):
+    with pytest.raises(ValueError, match=r"size is an integer >= 1, or one for each of \d axes, got 0"):
+        models.summary(unet(group), 0)
 
 
 def test_double_precision_too(group):

@@ -1,16 +1,16 @@
 """The paper's classifier: convolutions, a transformer, lengths, and a head that sees only lengths."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType
 from steerformer.groups import GROUPS, Group
-from steerformer.models.config import ClassifierConfig, Copies
+from steerformer.models.blocks import block, conv, encoder, field_type, pool
+from steerformer.models.config import ClassifierConfig
 from steerformer.models.inputs import require_size
-from steerformer.nn import AvgPool, BatchNorm, Conv, Encoder, FourierReLU, Gated, Invariants, LayerNorm, NormReLU
+from steerformer.nn import BatchNorm, Invariants
 
 
 class Classifier(nn.Module):
@@ -31,10 +31,10 @@ class Classifier(nn.Module):
         self.in_type = FieldType.image(group, config.in_channels)
         self.out_type = FieldType.image(group, config.classes)
         self.blocks = nn.Sequential(*_blocks(config, self.in_type))
-        found = _type(group, config.widths[-1][-1], config.degrees)
-        self.encoder = _encoder(config, found) if config.depth else nn.Identity()
-        features = _type(group, config.features, 1)
-        self.flatten = _conv(config, found, features, config.sizes[-1], padding=0)
+        found = field_type(group, config.deepest, config.degrees)
+        self.encoder = encoder(config, found) if config.depth else nn.Identity()
+        features = field_type(group, config.features, 1)
+        self.flatten = conv(config, found, features, config.sizes[-1], padding=0)
         self.norm = BatchNorm(features)
         self.invariants = Invariants(features)
         self.head = head(group, features.copies, config.hidden, config.classes, config.dropout)
@@ -61,39 +61,7 @@ def _blocks(config: ClassifierConfig, image: FieldType) -> Iterator[nn.Module]:
     before = image
     for i, widths in enumerate(config.widths):
         if i:
-            yield AvgPool(before, kernel_size=config.pools[i - 1], antialiased=config.antialiased, blur=config.blur)
-        for j, copies in enumerate(widths):
-            after, is_last = _type(before.group, copies, config.degrees), j == len(widths) - 1
-            yield _conv(config, before, after, config.kernel_sizes[i])
-            if is_last or config.norms == "convolution":
-                yield (BatchNorm if config.norm == "batch" else LayerNorm)(after)
-            if not is_last or config.norms == "convolution":
-                yield _nonlinearity(config, after)
-            before = after
-
-
-def _nonlinearity(config: ClassifierConfig, field_type: FieldType) -> nn.Module:
-    if config.nonlinearity == "gated":
-        return Gated(field_type, profiles=config.profiles, tolerance=config.tolerance)
-    if config.nonlinearity == "fourier":
-        return FourierReLU(field_type, oversampling=config.oversampling)
-    return NormReLU(field_type, bias=config.bias)
-
-
-def _conv(
-    config: ClassifierConfig,
-    before: FieldType,
-    after: FieldType,
-    kernel_size: int,
-    padding: int | Literal["same"] = "same",
-) -> Conv:
-    family, tolerance = config.profiles, config.tolerance
-    return Conv(before, after, kernel_size=kernel_size, padding=padding, profiles=family, tolerance=tolerance)
-
-
-def _encoder(config: ClassifierConfig, field_type: FieldType) -> Encoder:
-    return Encoder(field_type, num_heads=config.num_heads, depth=config.depth, dropout=config.attention_dropout)
-
-
-def _type(group: Group, copies: Copies, degrees: int) -> FieldType:
-    return FieldType(group, (copies,) * degrees if isinstance(copies, int) else copies)
+            yield pool(config, before, config.pools[i - 1])
+        types = [before, *(field_type(before.group, copies, config.degrees) for copies in widths)]
+        yield from block(config, types, config.kernel_sizes[i])
+        before = types[-1]

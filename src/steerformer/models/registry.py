@@ -11,12 +11,27 @@ import yaml
 from steerformer.config import ConfigError, validate
 from steerformer.models.classifier import Classifier
 from steerformer.models.cnn import CNN
-from steerformer.models.config import ClassifierConfig, CNNConfig, ModelConfig
+from steerformer.models.config import (
+    AnyModelConfig,
+    ClassifierConfig,
+    CNNConfig,
+    ModelConfig,
+    MonaiUNetConfig,
+    UNetConfig,
+)
+from steerformer.models.monai import MonaiUNet
+from steerformer.models.unet import UNet
 
-Model = Classifier | CNN
+Model = Classifier | CNN | UNet | MonaiUNet
+_KINDS: dict[type[Any], Any] = {
+    ClassifierConfig: Classifier,
+    CNNConfig: CNN,
+    UNetConfig: UNet,
+    MonaiUNetConfig: MonaiUNet,
+}
 
 
-def build(model: str | Mapping[str, Any] | ClassifierConfig | CNNConfig) -> Model:
+def build(model: str | Mapping[str, Any] | AnyModelConfig) -> Model:
     """A new model, from a preset's name, a configuration, or a mapping as it stands in a YAML file.
 
     >>> from steerformer import models
@@ -27,11 +42,11 @@ def build(model: str | Mapping[str, Any] | ClassifierConfig | CNNConfig) -> Mode
     if isinstance(model, str):
         model = preset(model)["model"]
     config = validate(ModelConfig, model, where="model") if isinstance(model, Mapping) else model
-    if isinstance(config, ClassifierConfig):
-        return Classifier(config)
-    if isinstance(config, CNNConfig):
-        return CNN(config)
-    raise TypeError(f"build takes a preset's name, a configuration or a mapping, got a {type(config).__name__}.")
+    kind = _KINDS.get(type(config))
+    if kind is None:
+        raise TypeError(f"build takes a preset's name, a configuration or a mapping, got a {type(config).__name__}.")
+    built: Model = kind(config)
+    return built
 
 
 def presets() -> tuple[str, ...]:

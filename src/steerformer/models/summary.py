@@ -1,17 +1,21 @@
 """What a model is made of: types, shapes and how many numbers it learns."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from steerformer.models.levels import Down, Up
+from steerformer.models.monai import MonaiUNet
 from steerformer.models.registry import Model
+from steerformer.models.unet import UNet
 from steerformer.nn import BatchNorm, Conv, Encoder, Linear, PositionalEncoding, TransformerBlock
+from steerformer.nn.ops import per_axis
 
-_HOLDERS = (nn.Sequential, nn.ModuleList, Encoder, TransformerBlock)
+_HOLDERS = (nn.Sequential, nn.ModuleList, Down, Up, Encoder, TransformerBlock)
 _COMPLEX_WEIGHTS = (Conv, Linear, PositionalEncoding, BatchNorm)
 
 
@@ -48,8 +52,13 @@ class Summary:
         )
 
 
-def summary(model: Model) -> Summary:
+def summary(model: Model, size: int | Sequence[int] | None = None) -> Summary:
     """Layers of a model, in the order in which they are called.
+
+    Args:
+        model: the model.
+        size: voxels along each side of the input, or along each axis; by default those of its configuration, or, where
+            any will do, four of the coarsest.
 
     >>> from steerformer import models
     >>> net = models.build({"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]], "num_heads": 2})
@@ -65,11 +74,14 @@ def summary(model: Model) -> Summary:
 
     for module in steps:
         module.register_forward_hook(note)
-    config = model.config
     with torch.no_grad():
-        space = [config.size] * model.in_type.group.dim
-        shadow(torch.empty(1, config.in_channels, *space, device="meta", dtype=next(model.parameters()).dtype))
+        space = per_axis(_usual_size(model) if size is None else size, model.in_type.group.dim, "size")
+        shadow(torch.empty(1, model.in_type.channels, *space, device="meta", dtype=next(model.parameters()).dtype))
     return Summary(tuple(rows), *count(model))
+
+
+def _usual_size(model: Model) -> int:
+    return 4 * model.stride if isinstance(model, UNet | MonaiUNet) else model.config.size
 
 
 def count(module: nn.Module) -> tuple[int, int]:

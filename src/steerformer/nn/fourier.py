@@ -65,8 +65,8 @@ def _transform(matrix: Float[Tensor, "part row column"], x: Tensor) -> Tensor:
     columns = x.flatten(3)
     product = matrix[0] @ columns
     if len(matrix) == 2:
-        turned = matrix[1] @ columns
-        product = product + torch.stack([-turned[:, 1], turned[:, 0]], dim=1)
+        crossed = matrix[1] @ columns
+        product = product + torch.stack([-crossed[:, 1], crossed[:, 0]], dim=1)
     return product.unflatten(3, x.shape[3:])
 
 

@@ -71,10 +71,19 @@ def plain_conv(dim: int, in_channels: int, out_channels: int, kernel_size: int) 
     return _PLAIN_LAYERS[dim](in_channels, out_channels, kernel_size, padding="same", bias=False)
 
 
-def pad(x: Float[Tensor, "batch channels *space"], margins: Sequence[int]) -> Float[Tensor, "batch channels *new"]:
-    """Zeros on both sides of each axis of space; negative margins crop."""
+def pad(
+    x: Float[Tensor, "batch channels *space"], margins: Sequence[int], *, edge: bool = False
+) -> Float[Tensor, "batch channels *new"]:
+    """Zeros, or with ``edge`` the outermost voxels again, on both sides of each axis; negative margins crop."""
     both_sides = [margin for margin in reversed(margins) for _ in range(2)]
-    return F.pad(x, both_sides) if any(both_sides) else x
+    if not any(both_sides):
+        return x
+    return F.pad(x, both_sides, mode="replicate" if edge else "constant")
+
+
+def mean_of_neighbours(x: Tensor, axis: int) -> Tensor:
+    """Values half way between voxels along one axis; there is one fewer of them."""
+    return (x.narrow(axis, 0, x.shape[axis] - 1) + x.narrow(axis, 1, x.shape[axis] - 1)) / 2
 
 
 def average_pool(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:

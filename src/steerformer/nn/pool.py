@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, as_number, require_field_type
-from steerformer.nn.ops import average_pool, pad, per_axis, require_space
+from steerformer.nn.ops import average_pool, mean_of_neighbours, pad, per_axis, require_space
 
 
 class AvgPool(nn.Module):
@@ -20,8 +20,8 @@ class AvgPool(nn.Module):
 
     ``antialiased`` takes Gaussian windows of standard deviation ``blur * stride`` instead, which pass less of what the
     coarse grid cannot show; there are ``size // stride`` of them and the outside counts as zero. Of the finest waves
-    that the coarse grid can show a ``blur`` of 0.45 passes 37 %, one of 0.7 only 9 %: surfaces that lie along the grid
-    need the latter to look the same when they turn.
+    that the coarse grid can show a ``blur`` of 0.45 passes 37 % (of the amplitude), one of 0.7 only 9 %: sharp surfaces
+    alias less, and look blurrier. An axis with stride 1 stays as it is.
 
     Args:
         field_type: type of input and output.
@@ -48,8 +48,8 @@ class AvgPool(nn.Module):
         self.kernel_size = per_axis(kernel_size, dim, "kernel_size")
         self.stride = self.kernel_size if stride is None else per_axis(stride, dim, "stride")
         self.antialiased, self.blur = antialiased, as_number(blur)
-        if not 0 < self.blur < math.inf:
-            raise ValueError(f"the blur of AvgPool is a number above 0 and finite, in strides, got {blur!r}.")
+        if not 0.1 <= self.blur <= 4:
+            raise ValueError(f"the blur of AvgPool is a number from 0.1 to 4, in strides, got {blur!r}.")
         if antialiased and self.stride != self.kernel_size:
             raise ValueError(
                 f"the width of antialiased windows follows from their stride: leave stride out, or make it equal to "
@@ -69,7 +69,7 @@ class AvgPool(nn.Module):
         for axis, (size, stride) in enumerate(zip(self.kernel_size, self.stride, strict=True), start=2):
             rest = (x.shape[axis] - size) % stride
             if rest % 2:
-                x = (x.narrow(axis, 0, x.shape[axis] - 1) + x.narrow(axis, 1, x.shape[axis] - 1)) / 2
+                x = mean_of_neighbours(x, axis)
             margins.append(-(rest // 2))
         return average_pool(pad(x, margins), self.kernel_size, self.stride)
 

@@ -1,0 +1,89 @@
+"""Blocks of steerable convolutions, norms and nonlinearities, as classifiers and U-nets share them."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal
+
+from torch import nn
+
+from steerformer.fields import FieldType
+from steerformer.groups import Group
+from steerformer.models.config import Copies, SteerableConfig
+from steerformer.nn import AvgPool, BatchNorm, Conv, Encoder, FourierReLU, Gated, LayerNorm, NormReLU
+
+Spacing = tuple[float, ...] | None
+
+
+def field_type(group: Group, copies: Copies, degrees: int) -> FieldType:
+    """So many copies of every degree, or those that a list gives."""
+    return FieldType(group, (copies,) * degrees if isinstance(copies, int) else copies)
+
+
+def block(
+    config: SteerableConfig,
+    types: Sequence[FieldType],
+    kernel_size: int,
+    *,
+    spacing: Spacing = None,
+    is_open: bool = False,
+) -> Iterator[nn.Module]:
+    """Convolutions from each type to the next, with norms and nonlinearities.
+
+    The paper's blocks have nonlinearities between convolutions and a norm at the end. A block that ``is_open`` is to
+    be followed by one more convolution: it has a nonlinearity at the end, too.
+    """
+    for i, (before, after) in enumerate(pairwise(types)):
+        is_last = i == len(types) - 2 and not is_open
+        yield conv(config, before, after, kernel_size, spacing=spacing)
+        if is_last or config.norms == "convolution":
+            yield (BatchNorm if config.norm == "batch" else LayerNorm)(after)
+        if not is_last or config.norms == "convolution":
+            yield _nonlinearity(config, after, spacing)
+
+
+def conv(
+    config: SteerableConfig,
+    before: FieldType,
+    after: FieldType,
+    kernel_size: int,
+    *,
+    padding: int | Literal["same"] = "same",
+    spacing: Spacing = None,
+) -> Conv:
+    """A convolution with the kernels of the configuration."""
+    return Conv(
+        before,
+        after,
+        kernel_size=kernel_size,
+        padding=padding,
+        profiles=config.profiles,
+        tolerance=config.tolerance,
+        spacing=spacing,
+    )
+
+
+def pool(config: SteerableConfig, of: FieldType, kernel_size: int) -> AvgPool:
+    """The pooling of the configuration."""
+    return AvgPool(of, kernel_size=kernel_size, antialiased=config.antialiased, blur=config.blur)
+
+
+def encoder(
+    config: SteerableConfig, of: FieldType, *, hidden: FieldType | None = None, spacing: Spacing = None
+) -> Encoder:
+    """The transformer of the configuration."""
+    return Encoder(
+        of,
+        num_heads=config.num_heads,
+        depth=config.depth,
+        dropout=config.attention_dropout,
+        hidden=hidden,
+        spacing=spacing,
+    )
+
+
+def _nonlinearity(config: SteerableConfig, of: FieldType, spacing: Spacing) -> nn.Module:
+    if config.nonlinearity == "gated":
+        return Gated(of, profiles=config.profiles, tolerance=config.tolerance, spacing=spacing)
+    if config.nonlinearity == "fourier":
+        return FourierReLU(of, oversampling=config.oversampling)
+    return NormReLU(of, bias=config.bias)

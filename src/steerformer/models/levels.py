@@ -1,0 +1,58 @@
+"""Levels of a U-net on grids of any size: what the way down halves, the way up finds again, centre on centre.
+
+A grid of ``n`` voxels has ``ceil(n / pool)`` coarse ones, ``pool`` apart. Where those do not fill it exactly, the
+outermost voxels are repeated on both sides alike, and where that leaves half a voxel, both ways shift by half a voxel.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from steerformer.fields import FieldType
+from steerformer.nn import AvgPool, Resample
+from steerformer.nn.ops import mean_of_neighbours, pad
+
+
+class Down(nn.Module):
+    """Pooling, if any, and a block."""
+
+    def __init__(self, pool: AvgPool | None, block: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.pool, self.block = pool, nn.Sequential(*block)
+
+    def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *coarse"]:
+        if self.pool is not None:
+            sizes = zip(x.shape[2:], self.pool.kernel_size, strict=True)
+            x = self.pool(pad(x, [-(-(-n % size) // 2) for n, size in sizes], edge=True))
+        out: Tensor = self.block(x)
+        return out
+
+
+class Up(nn.Module):
+    """Interpolation to a finer grid whose voxels are ``factor`` times smaller, skip by addition, and a block.
+
+    Without a factor the block is all there is.
+    """
+
+    def __init__(self, in_type: FieldType, factor: int | None, block: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.factor, self.block = factor, nn.Sequential(*block)
+        self.resample = None if factor is None else Resample(in_type)
+
+    def forward(
+        self, x: Float[Tensor, "batch in *coarse"], skip: Float[Tensor, "batch in *space"] | None = None
+    ) -> Float[Tensor, "batch out *space"]:
+        if self.resample is not None and self.factor is not None and skip is not None:
+            finer = self.resample(x, [self.factor * n for n in x.shape[2:]])
+            x = crop(finer, skip.shape[2:]) + skip
+        out: Tensor = self.block(x)
+        return out
+
+
+def crop(x: Float[Tensor, "batch channels *large"], space: Sequence[int]) -> Float[Tensor, "batch channels *space"]:
+    """The middle of a grid: by whole voxels, and where these would not be centred, by the mean of neighbours."""
+    for axis, n in enumerate(space, start=2):
+        if (x.shape[axis] - n) % 2:
+            x = mean_of_neighbours(x, axis)
+    return pad(x, [-((large - n) // 2) for large, n in zip(x.shape[2:], space, strict=True)])

@@ -1,0 +1,69 @@
+"""MONAI's UNet behind our interface; and what is said where MONAI is missing."""
+
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import steerformer as sf
+from models.small import monai_unet
+from steerformer import SO2, SO3
+from steerformer.config import ConfigError
+
+
+def test_without_monai_one_line_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "monai.networks.nets.unet", None)
+    with pytest.raises(ValueError, match=r"^models of kind monai need MONAI: pip install 'steerformer\[medical\]'\.$"):
+        monai_unet(SO2)
+
+
+def test_even_kernels_are_refused():
+    with pytest.raises(ConfigError, match=r"kernel_size is odd, so that kernels have a centre, got 4"):
+        monai_unet(SO2, kernel_size=4)
+
+
+@pytest.fixture
+def control(group):
+    pytest.importorskip("monai", reason="the control is MONAI's UNet")
+    return monai_unet(group)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 7, 7), (13, 22, 3), (8, 8, 8)])
+def test_any_grid_will_do(control, sizes):
+    x = control.in_type.randn(2, sizes[: control.in_type.group.dim])
+    logits = control(x)
+    assert logits.shape == (2, 3, *x.shape[2:])
+    F.cross_entropy(logits, torch.zeros(2, *x.shape[2:], dtype=torch.long)).backward()
+    assert all(parameter.grad is not None for parameter in control.parameters())
+
+
+def test_a_grid_that_fits_is_not_padded(control):
+    control.eval()
+    x = control.in_type.randn(1, 8)
+    assert torch.equal(control(x), control.net(x))
+
+
+def test_types_and_stride(control):
+    assert control.out_type == sf.FieldType.image(control.in_type.group, 3)
+    assert control.stride == 2
+
+
+def test_there_and_back(control, tmp_path):
+    sf.save(control, tmp_path / "model.safetensors")
+    back, x = sf.load(tmp_path / "model.safetensors"), control.in_type.randn(1, 5)
+    assert back.config == control.config
+    assert torch.equal(back(x), control.eval()(x))
+
+
+@pytest.mark.parametrize(("name", "count"), [("ph2-monai-cpu", 101_729), ("hippocampus-monai-cpu", 54_600)])
+def test_as_large_as_what_it_is_the_control_of(name, count):
+    pytest.importorskip("monai", reason="the control is MONAI's UNet")
+    assert sum(parameter.numel() for parameter in sf.models.build(name).parameters()) == count
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 8, 8, 8), (1, 8, 8), (2, 1, 8, 8)])
+def test_other_inputs_are_refused(shape, unchecked):
+    pytest.importorskip("monai", reason="the control is MONAI's UNet")
+    with pytest.raises(ValueError, match=r"MonaiUNet takes .* a tensor \(batch, 1, 3 axes of space\), got shape"):
+        monai_unet(SO3)(torch.zeros(shape))
