@@ -11,9 +11,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from data.makers import write_clouds, write_idx
+from data.scan_files import write_decathlon, write_pairs, write_ph2
 from steerformer import models
 from steerformer.cli import app
-from steerformer.data import picture
+from steerformer.cli.data import NAMES
+from steerformer.data import outlines, picture
 
 
 def run(*arguments):
@@ -60,6 +62,42 @@ def test_folders_are_checked_and_shown(tmp_path, shape, kind, channels):
     check(result, path, "8 images of 2 classes" if kind == "png" else "8 volumes of 2 classes", "cat", "dog")
 
 
+def columns(result, row):
+    return [word for word in result.output.split(row)[1].split("\n")[0].split() if word.isdigit()]
+
+
+def test_photographs_are_prepared_and_shown(tmp_path):
+    path = tmp_path / "ph2.png"
+    few = ("train=3", "validation=1", "test=2")
+    result = run("ph2", *few, "--root", write_ph2(tmp_path / "archive"), "--picture", path)
+    check(result, path, "6 photographs", "cases with", "lesion", "checked, and kept in")
+    assert columns(result, "all") == columns(result, "lesion") == ["3", "1", "2"]
+
+
+def test_tasks_are_prepared_and_shown(tmp_path):
+    path = tmp_path / "task.png"
+    root = write_decathlon(tmp_path / "task", modalities=2, classes=4)
+    result = run("decathlon", "test_rotation=any", "patch=6", "--root", root, "--picture", path)
+    check(result, path, "6 volumes of Blobs", "M0, M1", "core", "more")
+    assert columns(result, "all") == ["4", "1", "1"]
+
+
+@pytest.mark.parametrize("kind", ["png", "npy"])
+def test_pairs_are_prepared_and_shown(tmp_path, kind):
+    path = tmp_path / "pairs.png"
+    result = run("pairs", "test=0", "--root", write_pairs(tmp_path / "mine", kind=kind), "--picture", path)
+    check(result, path, "5 images with labels" if kind == "png" else "5 volumes with labels", "foreground")
+    assert columns(result, "all") == ["4", "1", "0"]
+
+
+def test_bad_pairs_end_with_one_line_and_code_2(tmp_path):
+    root = write_pairs(tmp_path / "mine")
+    (root / "masks" / "scan3.png").rename(root / "masks" / "scan9.png")
+    result = run("pairs", "--root", root, "--picture", tmp_path / "p.png")
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1
+    assert "masks for scan3; no image in" in result.stderr and "images for scan9." in result.stderr
+
+
 def test_the_picture_has_a_name_without_being_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check(run("folder", "size=8", "--root", write_folder(tmp_path / "animals")), tmp_path / "folder.png")
@@ -103,15 +141,17 @@ def test_the_data_of_a_preset_are_found(tmp_path, monkeypatch):
 
 
 def test_large_images_are_shown_by_a_part_of_their_values():
-    low, high = picture._range(torch.linspace(-1, 3, 17_000_000))
+    low, high = outlines.value_range(torch.linspace(-1, 3, 17_000_000))
     assert low == pytest.approx(-0.98, abs=0.01) and high == pytest.approx(2.98, abs=0.01)
-    assert picture._range(torch.full((1, 4, 4), 0.5)) == (0.0, 0.5)
+    assert outlines.value_range(torch.full((1, 4, 4), 0.5)) == (0.0, 0.5)
 
 
 def test_help_fits_a_terminal_of_80_columns(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = run("--help").output
-    assert "steerformer data folder --root DIR size=64 channels=3" in [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.splitlines()]
+    for name in ("folder --root DIR size=64 channels=3", "ph2 --root DIR", "pairs --root DIR classes=3"):
+        assert f"steerformer data {name}" in lines
     assert "over no other file" in " ".join(text.replace("│", " ").split())
 
 
@@ -120,13 +160,21 @@ def test_help_fits_a_terminal_of_80_columns(monkeypatch):
     [
         (
             ("imagenet",),
-            "there is no data set 'imagenet'; known: rotmnist, modelnet10, folder, presets and YAML files.",
+            "there is no data set 'imagenet'; known: rotmnist, modelnet10, folder, ph2, decathlon, "
+            "pairs, presets and YAML files.",
         ),
         (("nowhere.yaml",), "cannot read nowhere.yaml"),
         (("modelnet10",), "modelnet10 needs a root"),
         (("folder", "sizes=3"), "did you mean 'size'?"),
         (("folder", "size=-3"), "size"),
         (("folder", "size"), "expected key=value"),
+        (("ph2",), "ph2 needs a root"),
+        (("decathlon",), "decathlon needs a root"),
+        (("pairs",), "pairs needs a root"),
+        (("pairs", "patches=3"), "did you mean 'patch'?"),
+        (("pairs", "classes=[lesion, hair]"), "the first class is background"),
+        (("decathlon", "test=-1"), "a number of cases, or a share of them from 0 to 1, got -1"),
+        (("decathlon", "spacing=1", "size=3"), "size and spacing both say how to resample"),
         (("rotmnist", "--root", "nowhere"), "there is no folder nowhere; get MNIST: https://yann.lecun.com"),
         (("modelnet10", "--root", "nowhere"), "modelnet.cs.princeton.edu"),
     ],
@@ -142,7 +190,29 @@ def test_mistakes_end_with_one_line_and_code_2(arguments, message, tmp_path, mon
 def test_help_names_all_data_sets():
     result = run("--help")
     assert result.exit_code == 0
-    assert all(name in result.output for name in ("rotmnist", "modelnet10", "folder", "STEERFORMER_CACHE"))
+    assert all(name in result.output for name in (*NAMES, "STEERFORMER_CACHE"))
+
+
+def test_outlines_run_around_labels_in_their_colours():
+    from matplotlib.colors import to_rgb
+    from matplotlib.figure import Figure
+
+    labels = torch.zeros(20, 20, 5, dtype=torch.int64)
+    labels[4:9, 10:16, 3], labels[12:14, 2:4, 3], labels[0, 0, 1] = 1, 2, 1
+    labels[:, 0, :] = -100
+    assert outlines.fullest_slice(labels) == 3 and outlines.fullest_slice(torch.zeros(2, 2, 7)) == 3
+    axis = Figure().subplots()
+    outlines.draw_slice(axis, torch.rand(1, 20, 20), labels[..., 3], (1.0, 2.0))
+    drawn = [found for found in axis.collections if found.get_paths()]
+    assert [to_rgb(found.get_edgecolor()[0]) for found in drawn] == [to_rgb(c) for c in outlines.COLOURS[:2]]
+    box = drawn[0].get_paths()[0].get_extents()  # the first axis of the tensor runs to the right, the second up
+    assert (box.x0, box.x1, box.y0, box.y1) == (3.5, 8.5, 9.5, 15.5)
+    assert axis.get_aspect() == 2.0
+    axis = Figure().subplots()
+    outlines.draw_outlines(axis, torch.zeros(4, 4).long())  # the background has no outline
+    assert not axis.collections
+    outlines.draw_outlines(axis, torch.ones(4, 4).long())  # what fills the image is outlined along its border
+    assert len(axis.collections) == 1
 
 
 def test_solid_volumes_are_shown_by_a_slice_and_surfaces_from_outside():

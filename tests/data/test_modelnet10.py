@@ -79,12 +79,24 @@ def test_z_rotations_keep_the_z_coordinate():
 
 def test_a_tilted_grid_holds_the_same_object_turned_by_one_rotation(root):
     """From points, by hand, also where the object is turned about its own vertical."""
-    for rotation in ("none", "z"):
+    for rotation in ("none", "z", "so3"):
         tilted = load(config(root, size=12, grid="tilted", occupancy="gaussian", test_rotation=rotation)).test
         for index in (0, 7):
             R = draw_rotation(rotation, tilted.generator(index, fixed=True))
             points = tilted.points[index].double() @ R.T @ TILT.T
             assert_close(tilted[index][0], voxelise(points.float()[None], 12, fill=0.95, width=0.7)[0])
+
+
+def test_clouds_to_train_on_are_shaken_first_and_tilted_then(root):
+    train = load(config(root, size=12, grid="tilted", occupancy="gaussian", augment="jitter")).train
+    points = jitter(train.points[3].float(), train.generator(3)) @ TILT.float().T
+    assert_close(train[3][0], voxelise(points[None], 12, fill=0.95, width=0.7)[0])
+
+
+@pytest.mark.parametrize("grid", ["aligned", "tilted"])
+def test_what_is_not_turned_is_the_same_whatever_would_be_turned(root, grid):
+    points, voxels = (load(config(root, grid=grid, rotate=way)).test for way in ("points", "voxels"))
+    assert all(torch.equal(points[i][0], voxels[i][0]) for i in range(10))
 
 
 def test_on_a_tilted_grid_voxels_turn_about_the_objects_vertical(root):

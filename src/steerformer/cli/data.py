@@ -14,12 +14,16 @@ from steerformer.cli.console import console, fail
 if TYPE_CHECKING:
     from steerformer.data import DataConfig, Splits
 
-NAMES = ("rotmnist", "modelnet10", "folder")
+NAMES = ("rotmnist", "modelnet10", "folder", "ph2", "decathlon", "pairs")
 
 
 def data(
     name: Annotated[
-        str, typer.Argument(help="rotmnist, modelnet10 or folder; or an experiment: a preset's name or a YAML file.")
+        str,
+        typer.Argument(
+            help="rotmnist, modelnet10, folder, ph2, decathlon or pairs; or an experiment: a preset's name or a YAML "
+            "file."
+        ),
     ],
     changes: Annotated[
         list[str] | None,
@@ -46,6 +50,15 @@ def data(
     A folder of yours with one sub-folder a class, of PNG, JPEG and other
     images, or of NIfTI or .npy volumes. Every file is checked:
     steerformer data folder --root DIR size=64 channels=3
+
+    To segment: PH2's photographs of skin (its archive or an .npz), a task of
+    the Medical Segmentation Decathlon (dataset.json, imagesTr, labelsTr):
+    steerformer data ph2 --root DIR
+    steerformer data decathlon --root DIR
+
+    Images and masks of yours, or volumes and labels: a folder with images
+    and masks in it, matched by their names. Every pair is checked:
+    steerformer data pairs --root DIR classes=3
 
     What an experiment of yours, or one of 'steerformer train --list',
     will be trained on:
@@ -97,10 +110,17 @@ def _say(line: str) -> None:
 
 
 def _table(splits: "Splits") -> Table:
-    """How many samples of each class each split has."""
-    table = Table("class", "train", "validation", "test")
+    """How many samples of each class each split has, or in how many of its cases each class is seen."""
+    from steerformer.data import Cases, Samples
+
     parts = (splits.train, splits.validation, splits.test)
-    counts = [part.labels.bincount(minlength=len(splits.classes)).tolist() for part in parts]
+    table = Table("cases with" if isinstance(splits.train, Cases) else "class", "train", "validation", "test")
+    counts = []
+    for part in parts:
+        if isinstance(part, Samples):
+            counts.append(part.labels.bincount(minlength=len(splits.classes)).tolist())
+        elif isinstance(part, Cases):
+            counts.append((part.counts > 0).sum(dim=0).tolist() if len(part) else [0] * len(splits.classes))
     for row in zip(splits.classes, *counts, strict=True):
         table.add_row(*map(str, row))
     table.add_section()

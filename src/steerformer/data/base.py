@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,20 +18,16 @@ class DataError(ValueError):
     """Data that cannot be used; the message is one line that names the file or folder."""
 
 
-class Samples(Dataset[tuple[Tensor, int]], ABC):
-    """Samples ``(x, label)``: ``x`` of shape (channels, \\*space) in float32.
-
-    What is random about a sample is drawn from its seed, the epoch and its number in the source: order, workers and
-    resuming change nothing.
+class Numbered(Dataset[tuple[Tensor, Any]]):
+    """Samples of any kind. What is random about one is drawn from its seed, the epoch and its number in the source:
+    order, workers and resuming change nothing.
 
     Args:
-        labels: the class of each sample.
         numbers: each sample's number in its source, which outlives shuffling and splitting.
         seed: of the random numbers.
     """
 
-    def __init__(self, labels: Tensor, numbers: Tensor, *, seed: int) -> None:
-        self.labels = labels.long()
+    def __init__(self, numbers: Tensor, *, seed: int) -> None:
         self.numbers = numbers.long()
         self.seed = seed
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by workers that outlive an epoch
@@ -48,13 +45,31 @@ class Samples(Dataset[tuple[Tensor, int]], ABC):
         key = (self.seed, 0 if fixed else 1 + self.epoch, int(self.numbers[index]))
         return generator(*key)
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def position(self, index: int) -> int:
+        """``index`` counted from the start; an ``IndexError`` if there is none such."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
-        index %= len(self)
+        return index % len(self)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+class Samples(Numbered, ABC):
+    """Samples ``(x, label)``: ``x`` of shape (channels, \\*space) in float32.
+
+    Args:
+        labels: the class of each sample.
+        numbers: each sample's number in its source, which outlives shuffling and splitting.
+        seed: of the random numbers.
+    """
+
+    def __init__(self, labels: Tensor, numbers: Tensor, *, seed: int) -> None:
+        super().__init__(numbers, seed=seed)
+        self.labels = labels.long()
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        index = self.position(index)
         return self.sample(index), int(self.labels[index])
 
     @abstractmethod
@@ -66,9 +81,9 @@ class Samples(Dataset[tuple[Tensor, int]], ABC):
 class Splits:
     """Samples to train, validate and test on, and the names of the classes. Validation and test never change."""
 
-    train: Samples
-    validation: Samples
-    test: Samples
+    train: Numbered
+    validation: Numbered
+    test: Numbered
     classes: tuple[str, ...]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -44,6 +44,26 @@ def prepared(name: str, make: Callable[[], Tensors]) -> Tensors:
         found = make()
         write(path, found)
     return found
+
+
+def kept(name: str, make: Callable[[], Tensors]) -> Path:
+    """The file with the tensors stored under ``name``, made and stored if it is not there.
+
+    For tensors of which one wants to read parts: see :func:`opened`. That all of the file is there is checked, but
+    not its checksum, which would mean reading all of it.
+    """
+    path = folder() / f"{name}.safetensors"
+    try:
+        with opened(path):
+            return path
+    except (FileNotFoundError, SafetensorError):
+        write(path, make(), checksum=False)
+        return path
+
+
+def opened(path: Path) -> Any:
+    """A file of tensors, to be closed again; ``get_tensor`` and ``get_slice`` read no more than they are asked for."""
+    return safe_open(path, framework="pt")
 
 
 def in_parts(
@@ -95,8 +115,8 @@ def read(path: Path) -> Tensors | None:
         raise DataError(f"cannot read {path}: {error.strerror}.") from None
 
 
-def write(path: Path, tensors: Tensors) -> None:
-    """Store tensors, and beside them their checksum."""
+def write(path: Path, tensors: Tensors, *, checksum: bool = True) -> None:
+    """Store tensors, and beside them their checksum if wanted."""
     data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
     with _explained(path):
         for attempt in range(_ATTEMPTS):
@@ -104,7 +124,8 @@ def write(path: Path, tensors: Tensors) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.with_suffix(".sha256").unlink(missing_ok=True)
                 write_whole(path, data)
-                write_whole(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest())
+                if checksum:
+                    write_whole(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest())
                 return
             except FileNotFoundError:  # another process was done with the same data and took the folder away
                 if attempt == _ATTEMPTS - 1:

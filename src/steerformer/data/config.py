@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from steerformer.config import Config
 
@@ -12,6 +12,21 @@ Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Root = Annotated[Path, AfterValidator(Path.expanduser)] | None
 Turn = Literal["none", "z", "so3"]
+
+
+def _listed(value: object) -> object:
+    """One number stands for a list of it."""
+    return (value,) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _part(value: float) -> int | float:
+    if value < 0 or not (value < 1 or float(value).is_integer()):
+        raise ValueError(f"expected a number of cases, or a share of them from 0 to 1, got {value}")
+    return int(value) if float(value).is_integer() else value
+
+
+Sizes = Annotated[tuple[Positive, ...], BeforeValidator(_listed), Field(min_length=1)]
+Part = Annotated[float, AfterValidator(_part)]
 
 
 class RotatedMNISTConfig(Config):
@@ -39,7 +54,7 @@ class RotatedMNISTConfig(Config):
 
 class ModelNet10Config(Config):
     """Furniture of ten classes as clouds of points, put on a grid. The coordinates x, y, z run along the three axes
-    of space of the tensor in this order: up is its last axis."""
+    of space of the tensor in this order: up is its last axis, unless the grid is tilted."""
 
     name: Literal["modelnet10"] = "modelnet10"
     root: Root = None
@@ -55,8 +70,9 @@ class ModelNet10Config(Config):
     """Standard deviation of gaussian, in voxels."""
     grid: Literal["aligned", "tilted"] = "aligned"
     """aligned: the vertical is the last axis of the grid, so that most surfaces of an object that stands upright lie
-    along voxels, as hardly any do once it is turned. tilted: the grid is turned against all objects by one rotation,
-    always the same, so that none do; objects still all stand alike, and rotations about z are about their vertical."""
+    along voxels, as hardly any do once it is turned. tilted: all objects are turned against the grid by one rotation,
+    always the same (35 degrees about the diagonal), so that no axis of an object that stands upright is within 26
+    degrees of a line of voxels; train_rotation and test_rotation turn objects before that, z about their vertical."""
     train_rotation: Turn = "none"
     """Training objects: upright, turned about the vertical or turned by any rotation, anew in each epoch."""
     test_rotation: Turn = "none"
@@ -100,4 +116,100 @@ class FolderConfig(Config):
     """Draws the validation and test sets."""
 
 
-DataConfig = Annotated[RotatedMNISTConfig | ModelNet10Config | FolderConfig, Field(discriminator="name")]
+class CasesConfig(Config):
+    """Images or volumes with a label for every pixel or voxel. What all such data have in common."""
+
+    root: Root = None
+    """Where the data are."""
+    channels: Positive | None = None
+    """Channels (modalities) expected; null for as many as the files have."""
+    normalise: Literal["nonzero", "image", "none"] = "nonzero"
+    """nonzero: each channel has mean 0 and deviation 1 over those of its values that are not 0, which stay 0. image:
+    over all its values. none: as it is, images from 0 to 1."""
+    crop: Count | None = None
+    """Cut off what is 0 in all channels, but for a margin of so many pixels or voxels; null cuts nothing."""
+    size: Sizes | None = None
+    """Resample every case to so many pixels or voxels along each axis, whatever its proportions; one number counts
+    for all axes; null for as many as it has."""
+    spacing: Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_listed)] | None = None
+    """Resample every case to pixels or voxels of this size along each axis, in millimetres where the files tell; null
+    leaves them as they are."""
+    patch: Sizes | None = None
+    """Train on patches of this size, a new one of each case in each epoch; null for whole cases, padded to one size.
+    One validates and tests on whole cases."""
+    foreground: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Part of the patches that are centred on a pixel or voxel of a class other than the background."""
+    outside: Literal["ignore", "background"] = "ignore"
+    """What is learned of the padding around training cases: nothing, or that it is background."""
+    train_rotation: Literal["none", "any"] = "none"
+    """any: turn every training case by a new random rotation in each epoch."""
+    test_rotation: Literal["none", "any"] = "none"
+    """any: turn each validation and test case by one random rotation of its own; the grid grows so that nothing is
+    cut off, and what is new is 0 and background."""
+    train: Part | None = None
+    """Cases to train on: their number, or their share from 0 to 1; null for all that are left."""
+    validation: Part = 0.2
+    """Cases to validate on: their number, or their share from 0 to 1."""
+    test: Part = 0.2
+    """Cases to test on: their number, or their share from 0 to 1."""
+    seed: Count = 0
+    """Draws the sets, the patches and the rotations."""
+
+    @model_validator(mode="after")
+    def _one_grid(self) -> "CasesConfig":
+        if self.size is not None and self.spacing is not None:
+            raise ValueError("size and spacing both say how to resample; set one to null")
+        return self
+
+
+class PH2Config(CasesConfig):
+    """PH2: 200 photographs of skin, each with the outline of a mole."""
+
+    name: Literal["ph2"] = "ph2"
+    root: Root = None
+    """Folder of the unpacked archive, or an .npz file with images, masks and ids."""
+    channels: Positive | None = 3
+    """3 for colour, 1 for luminance."""
+    normalise: Literal["nonzero", "image", "none"] = "image"
+    """image: each channel has mean 0 and deviation 1. nonzero: the same over what is not 0. none: 0 to 1."""
+    size: Sizes | None = (144, 192)
+    """Height and width that all photographs are resampled to; null for their own, about 575 by 765."""
+    train: Part | None = 100
+    """Photographs to train on: their number, or their share from 0 to 1; null for all that are left."""
+    validation: Part = 50
+    """Photographs to validate on: their number, or their share from 0 to 1."""
+    test: Part = 50
+    """Photographs to test on: their number, or their share from 0 to 1."""
+
+
+class DecathlonConfig(CasesConfig):
+    """A task of the Medical Segmentation Decathlon: dataset.json, imagesTr and labelsTr, all of NIfTI volumes."""
+
+    name: Literal["decathlon"] = "decathlon"
+    root: Root = None
+    """Folder with dataset.json, or one that holds this folder alone."""
+
+
+class PairsConfig(CasesConfig):
+    """A folder of one's own with images (or imagesTr) and masks (or labels, labelsTr), matched by their names: images,
+    or NIfTI or .npy volumes. Modalities may lie in files of their own, named NAME_0000, NAME_0001 and so on."""
+
+    name: Literal["pairs"] = "pairs"
+    root: Root = None
+    """The folder."""
+    classes: Annotated[int, Field(ge=2)] | Annotated[tuple[str, ...], Field(min_length=2)] = 2
+    """How many classes there are, the background among them; or their names, the first of which is background. Masks
+    hold the numbers of classes from 0; for two classes 0 and 255 will do."""
+
+    @field_validator("classes")
+    @classmethod
+    def _background_first(cls, classes: int | tuple[str, ...]) -> int | tuple[str, ...]:
+        if not isinstance(classes, int) and classes[0] != "background":
+            raise ValueError(f"the first class is background, got {classes[0]!r}")
+        return classes
+
+
+DataConfig = Annotated[
+    RotatedMNISTConfig | ModelNet10Config | FolderConfig | PH2Config | DecathlonConfig | PairsConfig,
+    Field(discriminator="name"),
+]

@@ -13,14 +13,14 @@ from steerformer.data.voxels import centred, voxelise
 from steerformer.groups import SO3
 
 TILT = SO3.rotation(math.radians(35), (1.0, 1.0, 1.0))
-"""The axes of an object then lie 26 degrees from every line of neighbouring voxels, along edges and diagonals."""
+"""The axes of an object then lie at least 26 degrees from every line of neighbouring voxels, diagonals included."""
 _CHUNK = 500
 _TEST = 1_000_000
 """Numbers of test objects start here, so that no test object shares its random numbers with a training object."""
 
 
 class Voxels(Samples):
-    """Objects (1, size, size, size), with values from 0 to 1; the last axis points up.
+    """Objects (1, size, size, size), with values from 0 to 1; the last axis points up, but on a tilted grid.
 
     Grids are made when asked for: a cloud takes a tenth of the memory of its grid, and making one takes milliseconds.
     """
@@ -36,7 +36,8 @@ class Voxels(Samples):
     def sample(self, index: int) -> Tensor:
         config = self.config
         random = self.generator(index, fixed=not self.training)
-        R = draw_rotation(config.train_rotation if self.training else config.test_rotation, random)
+        kind = config.train_rotation if self.training else config.test_rotation
+        R = draw_rotation(kind, random)
         tilt = TILT if config.grid == "tilted" else torch.eye(3, dtype=R.dtype)
         points = self.points[index].float()
         if self.training and config.augment == "jitter":
@@ -44,7 +45,7 @@ class Voxels(Samples):
         whole = tilt @ R if config.rotate == "points" else tilt
         width = config.width if config.occupancy == "gaussian" else None
         x = voxelise((points @ whole.to(points).T)[None], config.size, fill=config.fill, width=width)
-        if config.rotate == "voxels":
+        if config.rotate == "voxels" and kind != "none":
             x = turn(x, (tilt @ R @ tilt.T)[None], mode="nearest")
         return x[0]
 
@@ -77,7 +78,7 @@ def make(config: ModelNet10Config, source: clouds.Clouds, progress: Progress = i
 
 
 def draw_rotation(kind: Turn, random: torch.Generator) -> Tensor:
-    """No rotation, one about the vertical, or any rotation, each as likely as the others."""
+    """The identity; or a rotation about the vertical, or any at all, drawn uniformly."""
     if kind == "none":
         return torch.eye(3, dtype=torch.float64)
     if kind == "so3":

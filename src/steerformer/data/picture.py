@@ -1,4 +1,4 @@
-"""A picture of samples: some of each class."""
+"""A picture of samples: some of each class, or some of each set with their labels."""
 
 from io import BytesIO
 from pathlib import Path
@@ -7,18 +7,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steerformer.data.base import Samples, Splits, generator
+from steerformer.data.base import Samples, Splits
+from steerformer.data.cases import Cases
+from steerformer.data.outlines import outlined, show
 from steerformer.files import write_whole
 
 _MOST_CLASSES = 12
-_MOST_VALUES = 1_000_000
 _SIGN = "steerformer data"
 
 
 def write_picture(splits: Splits, path: Path, *, columns: int = 6) -> None:
-    """Write a PNG with a row for each class: training samples left, test samples right."""
+    """Write a PNG: of samples a row for each class, of cases with their labels outlined a row for each set."""
+    figure = outlined(splits, columns) if isinstance(splits.train, Cases) else _by_class(splits, columns)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = BytesIO()
+    figure.savefig(written, dpi=110, format="png", metadata={"Software": _SIGN})
+    write_whole(path, written.getvalue())
+
+
+def _by_class(splits: Splits, columns: int) -> Any:
+    """A row for each class: training samples left, test samples right."""
     from matplotlib.figure import Figure
 
+    assert isinstance(splits.train, Samples) and isinstance(splits.test, Samples)
     classes = splits.classes[:_MOST_CLASSES]
     x, _ = splits.train[0]
     volume = x.ndim == 4 and _is_surface(x)
@@ -36,10 +47,7 @@ def write_picture(splits: Splits, path: Path, *, columns: int = 6) -> None:
         label(-0.08, 0.5, name, transform=axes[row][0].transAxes, ha="right", va="center", fontsize=9, rotation=90)
     for column, title in ((0, "to train on"), (columns // 2, "to test on")):
         axes[0][column].set_title(title, fontsize=9, loc="left")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = BytesIO()
-    figure.savefig(written, dpi=110, format="png", metadata={"Software": _SIGN})
-    write_whole(path, written.getvalue())
+    return figure
 
 
 def is_ours(path: Path) -> bool:
@@ -65,22 +73,10 @@ def _is_surface(x: Tensor) -> bool:
 def _draw(axis: Any, x: Tensor) -> None:
     if axis.name == "3d":
         _draw_surface(axis, x)
-        return
-    origin = "upper" if x.ndim == 3 else "lower"
-    if x.ndim == 4:  # a slice through the middle, seen from above
-        x = x[..., x.shape[-1] // 2].mT
-    x = x[:3] if x.shape[0] >= 3 else x[:1]
-    low, high = _range(x)
-    shown = ((x - low) / (high - low)).clamp(0, 1).movedim(0, -1).squeeze(-1)
-    axis.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1, origin=origin)
-
-
-def _range(x: Tensor) -> tuple[float, float]:
-    """What is shown black and white: a few bright voxels count less."""
-    values = x.flatten()
-    if len(values) > _MOST_VALUES:  # torch's quantile takes no more than 16 million
-        values = values[torch.randint(len(values), (_MOST_VALUES,), generator=generator(0))]
-    return min(float(values.quantile(0.005)), 0.0), max(float(values.quantile(0.995)), 1e-9)
+    elif x.ndim == 4:
+        show(axis, x[..., x.shape[-1] // 2].mT, origin="lower")  # a slice through the middle, seen from above
+    else:
+        show(axis, x)
 
 
 def _draw_surface(axis: Any, x: Tensor) -> None:

@@ -1,0 +1,116 @@
+"""What happens to a scan before a network sees it, the same for training and for prediction, and the way back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from steerformer.data.base import DataError
+from steerformer.data.config import CasesConfig
+from steerformer.data.files import resample
+
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A scan (channels, \\*space) as a network sees it: cropped, resampled, normalised.
+
+    Args:
+        x: the input.
+        spacing: size of its voxels.
+        shape: voxels of the scan that it was made from.
+        box: the part of the scan that it shows.
+    """
+
+    x: Tensor
+    spacing: tuple[float, ...]
+    shape: tuple[int, ...]
+    box: tuple[slice, ...]
+
+    def labels(self, labels: Tensor) -> Tensor:
+        """Labels (\\*space) of the scan, on the grid of ``x``: each voxel has that of the nearest."""
+        return _nearest(labels[self.box], self.x.shape[1:])
+
+    def restore(self, values: Tensor) -> Tensor:
+        """Labels (\\*space) or scores of classes (class, \\*space) on the grid of ``x``, on that of the whole scan.
+
+        What was cropped is background: label 0, or the highest score there is for class 0 and the lowest for others.
+        """
+        extent = [part.stop - part.start for part in self.box]
+        if values.ndim == len(self.shape):
+            whole = values.new_zeros(self.shape)
+            whole[self.box] = _nearest(values, extent)
+            return whole
+        inside = resample(values, extent)
+        if tuple(extent) == self.shape:
+            return inside
+        whole = inside.new_full((len(values), *self.shape), float(values.min()))
+        whole[0] = float(values.max())
+        whole[(slice(None), *self.box)] = inside
+        return whole
+
+
+def prepare(x: Tensor, spacing: Sequence[float], config: CasesConfig) -> Prepared:
+    """A scan (channels, \\*space) with voxels of size ``spacing``, made ready as ``config`` says."""
+    shape = tuple(x.shape[1:])
+    box = foreground_box(x, config.crop)
+    x = x[(slice(None), *box)]
+    target = _target(x.shape[1:], spacing, config)
+    extent = [n * step for n, step in zip(x.shape[1:], spacing, strict=True)]
+    steps = tuple(length / n for length, n in zip(extent, target, strict=True))
+    return Prepared(normalise(resample(x, target), config.normalise), steps, shape, box)
+
+
+def foreground_box(x: Tensor, margin: int | None) -> tuple[slice, ...]:
+    """The smallest box around all that is not 0 in some channel, and a margin; everything if ``margin`` is ``None``."""
+    shape = x.shape[1:]
+    found = (x != 0).any(dim=0)
+    if margin is None or not found.any():
+        return tuple(slice(0, n) for n in shape)
+    box = []
+    for axis, n in enumerate(shape):
+        others = [other for other in range(len(shape)) if other != axis]
+        places = found.amax(dim=others).nonzero()
+        box.append(slice(max(int(places[0]) - margin, 0), min(int(places[-1]) + 1 + margin, n)))
+    return tuple(box)
+
+
+def normalise(x: Tensor, how: str) -> Tensor:
+    """Channels of mean 0 and deviation 1, over all values or (``"nonzero"``) over those that are not 0."""
+    if how == "none":
+        return x
+    done = torch.zeros_like(x)
+    for channel, result in zip(x, done, strict=True):
+        chosen = channel != 0 if how == "nonzero" else torch.ones_like(channel, dtype=torch.bool)
+        values = channel[chosen].double()  # sums over millions of voxels
+        if len(values):
+            deviation = values.std(correction=0)
+            result[chosen] = ((values - values.mean()) / (deviation if deviation > 0 else 1.0)).to(x)
+    return done
+
+
+def along(values: Sequence[Number], dim: int, what: str) -> tuple[Number, ...]:
+    """A number for each axis of space; one stands for all."""
+    if len(values) not in (1, dim):
+        raise DataError(f"{what} has {len(values)} numbers, but the data have {dim} axes of space.")
+    return tuple(values) * (dim // len(values))
+
+
+def _target(shape: Sequence[int], spacing: Sequence[float], config: CasesConfig) -> tuple[int, ...]:
+    """Voxels along each axis after resampling."""
+    if config.size is not None:
+        return along(config.size, len(shape), "size")
+    if config.spacing is None:
+        return tuple(shape)
+    steps = along(config.spacing, len(shape), "spacing")
+    return tuple(max(1, round(n * old / new)) for n, old, new in zip(shape, spacing, steps, strict=True))
+
+
+def _nearest(labels: Tensor, shape: Sequence[int]) -> Tensor:
+    if tuple(labels.shape) == tuple(shape):
+        return labels
+    return F.interpolate(labels[None, None].float(), tuple(shape), mode="nearest-exact")[0, 0].to(labels.dtype)
