@@ -11,13 +11,18 @@ from torch.testing import assert_close
 
 from steerformer.config import ConfigError
 from steerformer.train import TrainingConfig
+from steerformer.train.classification import Classification
 from steerformer.train.devices import make_fabric
 from steerformer.train.learner import Learner
 
 
 def learner(model, **changes):
     config = TrainingConfig(devices=1, **changes)
-    return Learner(Fabric(accelerator="cpu", devices=1), model, config)
+    return Learner(Fabric(accelerator="cpu", devices=1), model, config, task(config))
+
+
+def task(config):
+    return Classification(config, ("a", "b", "c"))
 
 
 def batch(count=12):
@@ -30,9 +35,9 @@ def test_accumulated_parts_are_one_big_batch(float64):
     whole, cut = learner(one, clip=0.1), learner(parts, clip=0.1)
     for _ in range(3):
         x, labels = batch()
-        loss, correct = whole.step([(x, labels)], 0.05)
+        loss, tally = whole.step([(x, labels)], 0.05)
         pieces = list(zip(x.split(3), labels.split(3), strict=True))
-        assert cut.step(pieces, 0.05) == (pytest.approx(loss, rel=1e-12), correct)
+        assert cut.step(pieces, 0.05) == (pytest.approx(loss, rel=1e-12), tally)
     assert_close(parts.state_dict(), one.state_dict(), rtol=0, atol=1e-10)
 
 
@@ -44,11 +49,11 @@ def test_a_step_is_adams(float64):
     for _ in range(3):
         x, labels = batch()
         loss = F.cross_entropy(twin(x), labels, label_smoothing=0.2)
-        expected = loss.item(), int((twin(x).argmax(dim=1) == labels).sum())
+        right = int((twin(x).argmax(dim=1) == labels).sum())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        assert student.step([(x, labels)], 0.3) == pytest.approx(expected)
+        assert student.step([(x, labels)], 0.3) == (pytest.approx(loss.item()), [right, 12])
     assert_close(model.state_dict(), twin.state_dict())
 
 
@@ -81,7 +86,8 @@ def test_without_average_the_model_is_the_result():
 
 def test_bf16_keeps_weights_in_float32():
     model = nn.Linear(5, 3)
-    student = Learner(make_fabric(TrainingConfig(precision="bf16")), model, TrainingConfig(precision="bf16"))
+    config = TrainingConfig(precision="bf16")
+    student = Learner(make_fabric(config), model, config, task(config))
     inner = []
     model.register_forward_hook(lambda *arguments: inner.append(arguments[2].dtype))
     loss, _ = student.step([batch()], 0.1)

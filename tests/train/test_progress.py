@@ -11,14 +11,14 @@ from steerformer.train import ConsoleReporter
 ROW = {"epoch": 2, "train_loss": 0.5, "train_accuracy": 0.75, "validation_loss": 0.25, "validation_accuracy": 0.875}
 
 
-def shown(*, terminal, row, best=True):
+def shown(*, terminal, row, best=True, score="accuracy"):
     text = io.StringIO()
     reporter = ConsoleReporter(Console(file=text, force_terminal=terminal, width=80, color_system=None))
     with reporter:
         reporter.prepare("turning digits", 0, 2)
         reporter.prepare("turning digits", 1, 2)
-        reporter.start(epochs=10, steps=100, done=100)
-        reporter.step(epoch=2, step=100, loss=0.5, accuracy=0.75)
+        reporter.start(epochs=10, steps=100, done=100, score=score)
+        reporter.step(epoch=2, step=100, loss=0.5, score=0.75)
         reporter.epoch({**row, "learning_rate": 0.1, "seconds": 90.0}, best=best)
         reporter._bar.refresh()
     return text.getvalue()
@@ -28,6 +28,13 @@ def test_a_file_gets_a_line_an_epoch():
     assert shown(terminal=False, row=ROW) == (
         "turning digits ...\n"
         "epoch  2/10  loss 0.5000, accuracy 75.00%  validation: loss 0.2500, accuracy 87.50% *  1.5 min\n"
+    )
+
+
+def test_a_segmentation_has_dice_instead_of_accuracy():
+    row = {key.replace("accuracy", "dice"): value for key, value in ROW.items()}
+    assert "loss 0.5000, dice 75.00%  validation: loss 0.2500, dice 87.50% *" in shown(
+        terminal=False, row=row, score="dice"
     )
 
 

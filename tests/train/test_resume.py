@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from steerformer.train import Interrupted, Reporter, run
-from steerformer.train.checkpoint import load_checkpoint
+from steerformer.train.checkpoint import load_checkpoint, save_checkpoint
 from train import tiny
 from train.tiny import assert_same_run
 
@@ -62,6 +62,21 @@ def test_broken_after_any_step_it_goes_on_with_the_same_bits(whole, tmp_path, st
     config = experiment(checkpoint_every=1e-9)
     with pytest.raises(PowerCutError):
         run(config, tmp_path / "run", reporter=Breaking(step, cut_power))
+    run(config, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on_with_the_same_bits(whole, tmp_path):
+    """From the time when right answers were all that was counted, and cross entropy the only loss."""
+    config = experiment(checkpoint_every=1e-9)
+    with pytest.raises(PowerCutError):
+        run(config, tmp_path / "run", reporter=Breaking(STEPS + 2, cut_power))
+    path = tmp_path / "run" / "last.ckpt"
+    content = load_checkpoint(path)
+    right, samples = content["state"].pop("tally")
+    del content["state"]["score"], content["experiment"]["training"]["loss"], content["format"]
+    assert samples == content["state"]["samples"] > 0
+    save_checkpoint(path, {**content, "state": {**content["state"], "correct": int(right)}})
     run(config, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", whole)
 

@@ -5,16 +5,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from steerformer import models
 from steerformer.config import Config, ConfigError, override, read_yaml, validate
 from steerformer.data.config import DataConfig
 from steerformer.models.config import ModelConfig
+from steerformer.train.losses import loss_parts
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 Few = Annotated[int, Field(ge=1, le=4096)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+LossName = Annotated[str, AfterValidator(lambda name: "+".join(loss_parts(name)))]
 
 
 class TrainingConfig(Config):
@@ -43,12 +45,15 @@ class TrainingConfig(Config):
     step_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
     clip: Annotated[float, Field(gt=0, le=1e30)] | None = None
     """Longest gradient; longer ones are shortened to it."""
+    loss: LossName = "cross_entropy"
+    """cross_entropy, dice, focal, or a sum of them such as cross_entropy+dice; dice is for segmentation alone."""
     label_smoothing: Share = 0.0
+    """Part of the cross entropy that is spread over all classes."""
     ema: Share | None = None
     """Decay of a moving average of the weights, which is then what is validated, tested and kept as best."""
     patience: Positive | None = None
-    """Stop after so many epochs without progress on the validation samples: a better accuracy, or the same one with a
-    lower loss."""
+    """Stop after so many epochs without progress on the validation samples: a better accuracy or Dice, or the same
+    one with a lower loss."""
     precision: Literal["32", "bf16", "fp16", "64"] = "32"
     """32, 64, or 16-bit arithmetic where it is safe: bf16 on new devices, fp16 on older GPUs."""
     devices: Few | Literal["auto"] = "auto"

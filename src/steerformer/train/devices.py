@@ -62,6 +62,14 @@ def total(fabric: Fabric, x: Tensor) -> Tensor:
     return torch.as_tensor(fabric.all_reduce(x, reduce_op="sum")).cpu() if fabric.world_size > 1 else x
 
 
+def gather(fabric: Fabric, mine: Result) -> list[Result]:
+    """What each process has, for all of them."""
+    everyone = [mine] * fabric.world_size
+    if fabric.world_size > 1:
+        torch.distributed.all_gather_object(everyone, mine)
+    return everyone
+
+
 def first_then_others(fabric: Fabric, action: Callable[[], Result]) -> Result:
     """Each process does it, the first one of each machine before the others: it may prepare files that they read.
 
@@ -85,9 +93,7 @@ def _try(action: Callable[[], Result]) -> tuple[Result | None, Exception | None]
 
 def _agree(fabric: Fabric, error: Exception | None) -> None:
     """Go on if no process has an error; each raises its own, or else the first that another one has."""
-    told: list[str | None] = [None] * fabric.world_size
-    if fabric.world_size > 1:
-        torch.distributed.all_gather_object(told, _line(error))
+    told = gather(fabric, _line(error))
     if error is not None:
         raise error
     for process, line in enumerate(told):

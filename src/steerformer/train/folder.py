@@ -14,7 +14,7 @@ from steerformer.train.config import ExperimentConfig
 from steerformer.train.environment import describe_environment
 
 CONFIG, ENVIRONMENT, CHECKPOINT, BEST = "config.yaml", "environment.json", "last.ckpt", "best.safetensors"
-METRICS = "metrics.json"
+METRICS, CASES = "metrics.json", "cases-test.csv"
 _FREE = {
     "training": {
         *("epochs", "patience", "devices", "num_nodes", "strategy", "threads", "workers"),
@@ -59,7 +59,7 @@ def read_resumable(folder: Path, experiment: ExperimentConfig, *, resume: bool) 
         return None
     checkpoint = load_checkpoint(folder / CHECKPOINT)
     now = experiment.model_dump(mode="json")
-    differences = list(_differences(checkpoint["experiment"], now))
+    differences = list(_differences(_up_to_date(checkpoint["experiment"]), now))
     if differences:
         raise ConfigError(
             f"cannot resume {folder} with another configuration: {'; '.join(differences[:3])}. "
@@ -79,6 +79,14 @@ def start_folder(folder: Path, experiment: ExperimentConfig) -> None:
         if new:
             _remove(folder)
         raise
+
+
+def _up_to_date(values: dict[str, Any]) -> dict[str, Any]:
+    """With the defaults of keys that were not there yet when it was written."""
+    try:
+        return ExperimentConfig.model_validate(values).model_dump(mode="json")
+    except ValueError:
+        return values
 
 
 def _classes(path: Path, count: int) -> tuple[str, ...]:

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch.nn.functional as F
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from steerformer.train.average import Average
 from steerformer.train.config import TrainingConfig
 from steerformer.train.schedule import make_optimizer, set_learning_rate
+from steerformer.train.task import Task
 
 
 class Learner:
     """Model, optimiser and moving average on the devices of ``fabric``."""
 
-    def __init__(self, fabric: Fabric, model: nn.Module, config: TrainingConfig) -> None:
-        self.fabric, self.config, self.model = fabric, config, model
+    def __init__(self, fabric: Fabric, model: nn.Module, config: TrainingConfig, task: Task) -> None:
+        self.fabric, self.config, self.model, self.task = fabric, config, model, task
         self.module, self.optimizer = fabric.setup(model, make_optimizer(model, config))
         self.average = Average(model, config.ema) if config.ema is not None else None
 
@@ -25,17 +25,17 @@ class Learner:
         """The model to judge and to keep: the average if there is one."""
         return self.average.model if self.average else self.model
 
-    def step(self, parts: Sequence[tuple[Tensor, Tensor]], rate: float) -> tuple[float, int]:
-        """One step with learning rate ``rate``; mean loss and number of right answers of this process before it."""
+    def step(self, parts: Sequence[tuple[Tensor, Tensor]], rate: float) -> tuple[float, list[float]]:
+        """One step with learning rate ``rate``; mean loss and tally of the task of this process before it."""
         config, fabric = self.config, self.fabric
-        loss, correct = 0.0, 0
+        loss, tallies = 0.0, []
         for i, (x, labels) in enumerate(parts):
             with fabric.no_backward_sync(self.module, enabled=i < len(parts) - 1):
                 logits = self.module(x)
-                share = F.cross_entropy(logits, labels, label_smoothing=config.label_smoothing) / len(parts)
+                share = self.task.loss(logits, labels) / len(parts)
                 fabric.backward(share)
             loss += share.item()
-            correct += int((logits.detach().argmax(dim=1) == labels).sum())
+            tallies.append(self.task.tally(logits.detach(), labels))
         if config.clip is not None:
             fabric.clip_gradients(self.module, self.optimizer, max_norm=config.clip, error_if_nonfinite=False)
         set_learning_rate(self.optimizer, rate)
@@ -43,7 +43,7 @@ class Learner:
         self.optimizer.zero_grad()
         if self.average:
             self.average.update(self.model)
-        return loss, correct
+        return loss, [sum(numbers) for numbers in zip(*tallies, strict=True)]
 
     def is_finite(self) -> bool:
         """Whether all weights and running statistics are numbers, also those of the average."""

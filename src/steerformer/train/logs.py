@@ -12,22 +12,19 @@ from steerformer.train.folder import METRICS
 from steerformer.train.state import State
 from steerformer.train.tensorboard import ScalarWriter
 
-COLUMNS = (
-    "epoch",
-    "train_loss",
-    "train_accuracy",
-    "validation_loss",
-    "validation_accuracy",
-    "learning_rate",
-    "seconds",
-)
+
+def columns(score: str) -> tuple[str, ...]:
+    """Figures of an epoch, by the name of the score."""
+    both = (f"{split}_{figure}" for split in ("train", "validation") for figure in ("loss", score))
+    return "epoch", *both, "learning_rate", "seconds"
 
 
 class Logs:
     """``metrics.csv``, ``metrics.json`` and ``tensorboard/`` of a run folder."""
 
-    def __init__(self, folder: Path, *, first_step: int) -> None:
+    def __init__(self, folder: Path, *, first_step: int, score: str = "accuracy") -> None:
         self.folder = folder
+        self._columns = columns(score)
         # what a killed run logged beyond its checkpoint is logged again
         self._tensorboard = ScalarWriter(folder / "tensorboard", first_step=first_step)
 
@@ -37,11 +34,12 @@ class Logs:
 
     def epoch(self, step: int, row: dict[str, Any]) -> None:
         """The figures of an epoch."""
-        self._tensorboard.write(step, {f"epoch/{name}": row[name] for name in COLUMNS[1:] if row[name] is not None})
+        figures = {f"epoch/{name}": row[name] for name in self._columns[1:] if row[name] is not None}
+        self._tensorboard.write(step, figures)
 
     def metrics(self, state: State, final: dict[str, Any]) -> None:
         """Write the table and the JSON file, in whole."""
-        write_whole(self.folder / "metrics.csv", _table(state.history))
+        write_whole(self.folder / "metrics.csv", _table(state.history, self._columns))
         best = state.best["epoch"] if state.best else None
         summary = {"finished": state.finished, "epochs": state.epoch, "best_epoch": best, "seconds": state.seconds}
         history = [_without_nan(row) for row in state.history]
@@ -52,9 +50,9 @@ class Logs:
             self._tensorboard.close()
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: list[dict[str, Any]], names: tuple[str, ...]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

@@ -7,23 +7,24 @@ from typing import Any, cast
 
 import torch
 from lightning_fabric import Fabric
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
 from steerformer import models
-from steerformer.data import Samples, Splits
+from steerformer.data import Splits
+from steerformer.files import write_whole
 from steerformer.models import Model
 from steerformer.train.batches import Batches, mixed_seed
 from steerformer.train.checkpoint import random_states, restore_random_states, save_checkpoint, seed_everything
 from steerformer.train.config import ExperimentConfig
-from steerformer.train.devices import on_first, total
-from steerformer.train.evaluate import confusion, mean_loss, predict_logits
-from steerformer.train.folder import BEST, CHECKPOINT
+from steerformer.train.devices import gather, on_first, total
+from steerformer.train.folder import BEST, CASES, CHECKPOINT
 from steerformer.train.learner import Learner
 from steerformer.train.logs import Logs
 from steerformer.train.progress import Reporter
 from steerformer.train.schedule import learning_rate
 from steerformer.train.state import State
 from steerformer.train.stopping import Interrupted, StopSignals
+from steerformer.train.task import Task
 
 
 class TrainingError(ValueError):
@@ -34,9 +35,10 @@ class Loop:
     """One run on one process; all processes together see each sample once an epoch."""
 
     def __init__(
-        self, fabric: Fabric, experiment: ExperimentConfig, splits: Splits, model: Model, folder: Path
+        self, fabric: Fabric, experiment: ExperimentConfig, splits: Splits, model: Model, folder: Path, task: Task
     ) -> None:
         config = experiment.training
+        self.task = task
         self.fabric, self.experiment, self.config, self.splits, self.folder = fabric, experiment, config, splits, folder
         self.batches = Batches(
             len(splits.train),
@@ -46,8 +48,8 @@ class Loop:
             process=fabric.global_rank,
             accumulate=config.accumulate,
         )
-        self.learner = Learner(fabric, model, config)
-        self.state = State()
+        self.learner = Learner(fabric, model, config, task)
+        self.state = State(score=task.score)
         self.reporter = Reporter()
         self.signals = StopSignals()
         self._saved = time.monotonic()
@@ -63,7 +65,7 @@ class Loop:
     def restore(self, checkpoint: dict[str, Any]) -> None:
         """Go on where the checkpoint was written."""
         self.learner.load_state_dict(checkpoint["learner"])
-        self.state = State(**checkpoint["state"])
+        self.state = State.restored(checkpoint["state"])
         states = checkpoint["random"]
         if len(states) == self.fabric.world_size:
             restore_random_states(states[self.fabric.global_rank])
@@ -72,7 +74,8 @@ class Loop:
 
     def train(self) -> None:
         """Epochs until all are done, or until patience ends."""
-        self.reporter.start(epochs=self.config.epochs, steps=self.batches.steps, done=self.total_step)
+        start = {"epochs": self.config.epochs, "steps": self.batches.steps, "done": self.total_step}
+        self.reporter.start(**start, score=self.task.score)
         while self.state.epoch < self.config.epochs and not self._out_of_patience():
             self._train_epoch()
             self._close_epoch()
@@ -87,10 +90,13 @@ class Loop:
         self.reporter.say(f"testing on {len(self.splits.test)} samples ...")
         weights = on_first(self.fabric, lambda: models.load(path).state_dict())
         self.learner.result.load_state_dict(weights)
-        loss, accuracy, matrix = self._judge(self.splits.test)
-        if not math.isfinite(loss):
-            raise _diverged(f"the test loss is {loss}")
-        return {"test_loss": loss, "test_accuracy": accuracy, "confusion": matrix}
+        found = self.task.judge(self.fabric, self.learner.result, self.splits.test, final=True)
+        if not math.isfinite(found.loss):
+            raise _diverged(f"the test loss is {found.loss}")
+        if found.table is not None:
+            lines = found.table
+            on_first(self.fabric, lambda: write_whole(self.folder / CASES, lines))
+        return {"test_loss": found.loss, f"test_{self.task.score}": found.score, **found.figures}
 
     def write_metrics(self, final: dict[str, Any]) -> None:
         """All figures so far, and those of the end."""
@@ -123,18 +129,18 @@ class Loop:
                     f"stopped after step {state.step} of epoch {state.epoch + 1}; the checkpoint is saved."
                 )
 
-    def _agree(self, loss: float, correct: int) -> tuple[float, bool, bool]:
+    def _agree(self, loss: float, tally: list[float]) -> tuple[float, bool, bool]:
         """Count the step over all processes: its mean loss, whether anyone was asked to stop, whether to save."""
         due = self.fabric.is_global_zero and time.monotonic() - self._saved > self.config.checkpoint_every
-        numbers = torch.tensor([loss, correct, self.signals.asked, due], dtype=torch.float64)
-        numbers = total(self.fabric, numbers)
-        mean = numbers[0].item() / self.fabric.world_size
+        numbers = torch.tensor([loss, self.signals.asked, due, *tally], dtype=torch.float64)
+        losses, stop, save, *tally = total(self.fabric, numbers).tolist()
+        mean = losses / self.fabric.world_size
         if not math.isfinite(mean):
             state = self.state
             raise _diverged(f"the loss is {mean} at step {state.step + 1} of epoch {state.epoch + 1}")
         size = self.config.batch_size
-        self.state.count(mean * size, int(numbers[1]), size)
-        return mean, bool(numbers[2]), bool(numbers[3])
+        self.state.count(mean * size, tally, size)
+        return mean, bool(stop), bool(save)
 
     def _log_step(self, loss: float, rate: float) -> None:
         state = self.state
@@ -144,7 +150,7 @@ class Loop:
             epoch=state.epoch + 1,
             step=state.step,
             loss=state.loss / state.samples,
-            accuracy=state.correct / state.samples,
+            score=self.task.mean(state.tally),
         )
 
     def _log_point(self, loss: float, rate: float) -> None:
@@ -152,20 +158,21 @@ class Loop:
             self.logs.step(self.total_step, loss, rate)
 
     def _close_epoch(self) -> None:
-        state = self.state
+        state, score = self.state, self.task.score
         self._require_sound_weights()
         row: dict[str, Any] = {
             "epoch": state.epoch + 1,
             "train_loss": state.loss / state.samples,
-            "train_accuracy": state.correct / state.samples,
+            f"train_{score}": self.task.mean(state.tally),
             "validation_loss": None,
-            "validation_accuracy": None,
+            f"validation_{score}": None,
             "learning_rate": learning_rate(self.config, self.total_step - 1, self.batches.steps),
         }
         if len(self.splits.validation):
-            row["validation_loss"], row["validation_accuracy"], _ = self._judge(self.splits.validation)
-            if not math.isfinite(row["validation_loss"]):
-                raise _diverged(f"the validation loss is {row['validation_loss']} after epoch {state.epoch + 1}")
+            found = self.task.judge(self.fabric, self.learner.result, self.splits.validation)
+            row |= {"validation_loss": found.loss, f"validation_{score}": found.score}
+            if not math.isfinite(found.loss):
+                raise _diverged(f"the validation loss is {found.loss} after epoch {state.epoch + 1}")
         else:
             self._require_sound_logits()
         self._tick()
@@ -181,19 +188,6 @@ class Loop:
             self.logs.epoch(self.total_step, self.state.history[-1])
         self.write_metrics({})
 
-    def _judge(self, samples: Samples) -> tuple[float, float, list[list[int]]]:
-        """Mean loss, accuracy and confusion; each process takes its share of the samples."""
-        share = range(self.fabric.global_rank, len(samples), self.fabric.world_size)
-        classes = len(self.splits.classes)
-        sums, matrix = torch.zeros(1, dtype=torch.float64), torch.zeros(classes, classes, dtype=torch.int64)
-        if len(share):
-            logits = predict_logits(self.learner.result, Subset(samples, share), batch_size=self.config.eval_batch_size)
-            labels = samples.labels[list(share)]
-            sums += mean_loss(logits, labels) * len(share)
-            matrix += confusion(logits, labels, classes)
-        sums, matrix = (total(self.fabric, x) for x in (sums, matrix))
-        return sums.item() / len(samples), int(matrix.trace()) / len(samples), matrix.tolist()
-
     def _require_sound_weights(self) -> None:
         """The loss of a step is that before its update: what the last update made has to be looked at as well."""
         state = self.state
@@ -205,18 +199,14 @@ class Loop:
 
     def _require_sound_logits(self) -> None:
         """Finite weights may still be so large that logits are not; without validation a few samples tell."""
-        few = Subset(self.splits.train, range(min(len(self.splits.train), 8)))
-        logits = predict_logits(self.learner.result, few, batch_size=self.config.eval_batch_size)
-        if total(self.fabric, torch.tensor(float(not logits.isfinite().all()))):
+        sound = self.task.is_sound(self.learner.result, self.splits.train)
+        if total(self.fabric, torch.tensor(float(not sound))):
             raise _diverged(f"logits are no longer finite after epoch {self.state.epoch + 1}")
 
     def _save(self) -> None:
         self._require_sound_weights()
         self._tick()
-        random = [random_states()]
-        if self.fabric.world_size > 1:
-            random = [{} for _ in range(self.fabric.world_size)]
-            torch.distributed.all_gather_object(random, random_states())
+        random = gather(self.fabric, random_states())
         content = {
             "experiment": self.experiment.model_dump(mode="json"),
             "state": self.state.as_dict(),

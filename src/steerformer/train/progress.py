@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-_NOTHING_YET: dict[str, Any] = {"epoch": 0, "epochs": 0, "step": 0, "steps": 0, "loss": 0.0, "accuracy": 0.0}
+_NOTHING_YET: dict[str, Any] = {"epoch": 0, "epochs": 0, "step": 0, "steps": 0, "loss": 0.0, "name": "", "score": 0.0}
 
 
 class Reporter:
@@ -21,10 +21,10 @@ class Reporter:
     def prepare(self, what: str, done: int, total: int) -> None:
         """Data are being prepared: what is done, and how much of it."""
 
-    def start(self, *, epochs: int, steps: int, done: int) -> None:
-        """``steps`` an epoch, ``done`` of all are behind us."""
+    def start(self, *, epochs: int, steps: int, done: int, score: str) -> None:
+        """``steps`` an epoch, ``done`` of all are behind us; ``score`` is called accuracy or dice."""
 
-    def step(self, *, epoch: int, step: int, loss: float, accuracy: float) -> None:
+    def step(self, *, epoch: int, step: int, loss: float, score: float) -> None:
         """One step is done; running means of the epoch at hand."""
 
     def epoch(self, row: dict[str, Any], *, best: bool) -> None:
@@ -40,12 +40,12 @@ class ConsoleReporter(Reporter):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._epochs = self._steps = 0
-        self._prepared = ""
+        self._prepared = self._score = ""
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
             BarColumn(bar_width=None),
             TextColumn("step {task.fields[step]}/{task.fields[steps]}  loss {task.fields[loss]:.3f}"),
-            TextColumn("accuracy {task.fields[accuracy]:.1%}"),
+            TextColumn("{task.fields[name]} {task.fields[score]:.1%}"),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=console,
@@ -68,25 +68,27 @@ class ConsoleReporter(Reporter):
             self._prepared = what
             self.say(f"{what} ...")
 
-    def start(self, *, epochs: int, steps: int, done: int) -> None:
-        self._epochs, self._steps = epochs, steps
+    def start(self, *, epochs: int, steps: int, done: int, score: str) -> None:
+        self._epochs, self._steps, self._score = epochs, steps, score
+        fields = _NOTHING_YET | {"epochs": epochs, "steps": steps, "name": score}
         # not an update, from which the bar would take the steps of an earlier start for very quick ones
-        self._bar.reset(
-            self._task, total=epochs * steps, completed=done, **_NOTHING_YET | {"epochs": epochs, "steps": steps}
-        )
+        self._bar.reset(self._task, total=epochs * steps, completed=done, **fields)
 
-    def step(self, *, epoch: int, step: int, loss: float, accuracy: float) -> None:
+    def step(self, *, epoch: int, step: int, loss: float, score: float) -> None:
         done = (epoch - 1) * self._steps + step
-        self._bar.update(self._task, completed=done, epoch=epoch, step=step, loss=loss, accuracy=accuracy)
+        self._bar.update(self._task, completed=done, epoch=epoch, step=step, loss=loss, score=score)
 
     def epoch(self, row: dict[str, Any], *, best: bool) -> None:
         validation = ""
-        if row["validation_accuracy"] is not None:
-            validation = f"  validation: loss {row['validation_loss']:.4f}, accuracy {row['validation_accuracy']:.2%}"
+        if row["validation_loss"] is not None:
+            validation = f"  validation: {self._figures(row, 'validation')}"
             validation += " *" if best else ""
-        train = f"loss {row['train_loss']:.4f}, accuracy {row['train_accuracy']:.2%}"
+        train = self._figures(row, "train")
         minutes = f"{row['seconds'] / 60:.1f} min"
         self.say(f"epoch {row['epoch']:>{len(str(self._epochs))}}/{self._epochs}  {train}{validation}  {minutes}")
+
+    def _figures(self, row: dict[str, Any], split: str) -> str:
+        return f"loss {row[f'{split}_loss']:.4f}, {self._score} {row[f'{split}_{self._score}']:.2%}"
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

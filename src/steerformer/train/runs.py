@@ -6,9 +6,6 @@ from typing import Any
 import torch
 
 from steerformer import data, models
-from steerformer.config import ConfigError
-from steerformer.data import Splits
-from steerformer.models import Model
 from steerformer.train.checkpoint import CheckpointError, seed_everything
 from steerformer.train.config import ExperimentConfig
 from steerformer.train.devices import first_then_others, make_fabric, on_first
@@ -16,6 +13,7 @@ from steerformer.train.folder import CHECKPOINT, METRICS, read_resumable, start_
 from steerformer.train.logs import Logs
 from steerformer.train.loop import Loop
 from steerformer.train.progress import Reporter
+from steerformer.train.tasks import make_task, require_fit
 
 
 def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
@@ -32,7 +30,7 @@ def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, rep
     seed_everything(experiment.seed)
     model = models.build(experiment.model)
     require_fit(model, splits, experiment)
-    loop = Loop(fabric, experiment, splits, model, folder)
+    loop = Loop(fabric, experiment, splits, model, folder, make_task(experiment, splits.classes))
     if checkpoint:
         _restore(loop, checkpoint)
     on_first(fabric, lambda: start_folder(folder, experiment))
@@ -46,18 +44,6 @@ def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, rep
     return folder
 
 
-def require_fit(model: Model, splits: Splits, experiment: ExperimentConfig) -> None:
-    """A :class:`ConfigError` where the model cannot take the samples or name their classes."""
-    config = experiment.model
-    if len(splits.classes) != config.classes:
-        raise ConfigError(f"model.classes is {config.classes}, but the data have {len(splits.classes)} classes.")
-    found, expected = tuple(splits.train[0][0].shape), (config.in_channels, *[config.size] * model.in_type.group.dim)
-    if found != expected:
-        raise ConfigError(f"the model takes samples of shape {expected}, but the data have {found} (channels, space).")
-    if experiment.training.patience and not len(splits.validation):
-        raise ConfigError("training.patience needs samples to validate on; set data.validation to their number.")
-
-
 def _restore(loop: Loop, checkpoint: dict[str, Any]) -> None:
     try:
         loop.restore(checkpoint)
@@ -67,7 +53,7 @@ def _restore(loop: Loop, checkpoint: dict[str, Any]) -> None:
 
 def _open_logs(loop: Loop) -> None:
     """The first process writes them, from the start on: who opens a folder finds the names of the classes."""
-    loop.logs = Logs(loop.folder, first_step=loop.total_step)
+    loop.logs = Logs(loop.folder, first_step=loop.total_step, score=loop.task.score)
     if not (loop.folder / METRICS).exists():
         loop.write_metrics({})
 

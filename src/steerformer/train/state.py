@@ -14,28 +14,39 @@ class State:
     """Steps that are done in the epoch at hand."""
     loss: float = 0.0
     """Sum over the samples of the epoch at hand."""
-    correct: int = 0
+    tally: list[float] = field(default_factory=list)
+    """Sums from which the task finds the score of the epoch at hand."""
     samples: int = 0
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
     """One row an epoch."""
     best: dict[str, Any] | None = None
-    """The row of the best epoch: of those with the highest validation accuracy the one with the lowest loss."""
+    """The row of the best epoch: of those with the highest validation score the one with the lowest loss."""
     finished: bool = False
+    score: str = "accuracy"
+    """Name of the score."""
 
-    def count(self, loss: float, correct: int, samples: int) -> None:
+    @classmethod
+    def restored(cls, values: dict[str, Any]) -> "State":
+        """From a checkpoint; also from one of the time when right answers were all that was counted."""
+        if "correct" in values:
+            values = {**values, "tally": [float(values["correct"]), float(values["samples"])]}
+            del values["correct"]
+        return cls(**values)
+
+    def count(self, loss: float, tally: list[float], samples: int) -> None:
         """Note one step: sums over its samples."""
         self.step += 1
         self.loss += loss
-        self.correct += correct
+        self.tally = [a + b for a, b in zip(self.tally, tally, strict=True)] if self.tally else tally
         self.samples += samples
 
     def close_epoch(self, row: dict[str, Any]) -> bool:
         """Note the row of an epoch that is done; whether it is the best so far."""
         self.history.append(row)
         self.epoch, self.step = self.epoch + 1, 0
-        self.loss, self.correct, self.samples = 0.0, 0, 0
-        better = self.best is None or _rank(row) >= _rank(self.best)
+        self.loss, self.tally, self.samples = 0.0, [], 0
+        better = self.best is None or self._rank(row) >= self._rank(self.best)
         if better:
             self.best = row
         return better
@@ -47,9 +58,9 @@ class State:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-
-def _rank(row: dict[str, Any]) -> tuple[float, float, int]:
-    """Of two epochs the better one is larger; without validation it is the later one."""
-    if row["validation_accuracy"] is None:
-        return 0.0, 0.0, row["epoch"]
-    return row["validation_accuracy"], -row["validation_loss"], -row["epoch"]
+    def _rank(self, row: dict[str, Any]) -> tuple[float, float, int]:
+        """Of two epochs the better one is larger; without validation it is the later one."""
+        score = row[f"validation_{self.score}"]
+        if score is None:
+            return 0.0, 0.0, row["epoch"]
+        return score, -row["validation_loss"], -row["epoch"]
