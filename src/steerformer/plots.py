@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from steerformer.files import write_whole
 
 if TYPE_CHECKING:
-    from steerformer.audit import Check
+    from steerformer.audit import Check, SegmentationCheck
 
 PALETTE = ("#2f6fb0", "#c2571a", "#2e8b57", "#8e5aa8", "#a58a1f", "#b0413e")
 _INK = "#123456"  # stands for the colour of the page's text, until as_svg puts that in
@@ -60,27 +60,60 @@ def accuracy_by_angle(curves: Mapping[str, Sequence[float]], angles: Sequence[fl
     return figure
 
 
-def check(found: "Check") -> Figure:
-    """Accuracy against angle, and errors of all layers at turns of the grid and at others."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+def check(found: "Check | SegmentationCheck") -> Figure:
+    """Accuracy or Dice against angle, and errors of all layers at turns of the grid and at others."""
+    from steerformer.audit import SegmentationCheck
+
+    segments = isinstance(found, SegmentationCheck)
+    figure = Figure(figsize=(13 if segments else 9, 3.6), layout="constrained")
+    *left, right = figure.subplots(1, 3 if segments else 2)
+    if isinstance(found, SegmentationCheck):
+        for panel, key, label in zip(left, ("agreement", "dice"), ("upright prediction", "true labels"), strict=True):
+            _dice_panel(panel, found, key)
+            panel.set(ylabel=f"Dice with the {label}")
+    else:
+        _accuracy_panel(left[0], found)
+    _layers_panel(right, found)
+    for axes in (*left, right):
+        axes.grid(alpha=0.25)
+    return figure
+
+
+def _accuracy_panel(axes: Axes, found: "Check") -> None:
     for (name, values), colour in zip(found.accuracy.items(), PALETTE, strict=False):
-        left.plot(found.angles, [100 * value for value in values], ".-", color=colour, label=name)
-    left.set(xlabel="angle by which samples are turned, degrees", ylabel="accuracy, %", ylim=(0, 101))
+        axes.plot(found.angles, [100 * value for value in values], ".-", color=colour, label=name)
+    axes.set(xlabel="angle by which samples are turned, degrees", ylabel="accuracy, %", ylim=(0, 101))
+    if len(found.accuracy) > 1:
+        axes.legend(title="turned about", frameon=False, fontsize=8)
+
+
+def _dice_panel(axes: Axes, found: "SegmentationCheck", key: str) -> None:
+    """The mean over axes, and each axis as a thin line."""
+    curves = [("this model", found.sweep, key, PALETTE[0])]
+    if found.control:
+        curves.append(("control", found.control, key, PALETTE[1]))
+    if key == "agreement":
+        curves.append(("interpolation alone", found.sweep, "ceiling", "#888888"))
+    for name, sweep, kind, colour in curves:
+        lines = np.array([[getattr(scores, kind) for scores in about] for about in sweep.axes.values()])
+        axes.plot(sweep.angles, lines.mean(0), ".-" if kind == key else "--", color=colour, label=name)
+        if len(lines) > 1 and kind == key:
+            axes.plot(sweep.angles, lines.T, color=colour, linewidth=0.6, alpha=0.5)
+    axes.set(xlabel="angle by which cases are turned, degrees", ylim=(0, 1.01))
+    axes.set_xticks(np.arange(min(found.sweep.angles), max(found.sweep.angles) + 1, 45))
+    axes.legend(frameon=False, fontsize=8, loc="lower left")
+
+
+def _layers_panel(axes: Axes, found: "Check | SegmentationCheck") -> None:
     names = [error.name for error in found.layers_grid]
     for label, errors, colour in (
         ("turns of the grid, samples", found.layers_grid, PALETTE[0]),
         ("any rotation, smooth scenes", found.layers_arbitrary, PALETTE[1]),
     ):
         places = [names.index(error.name) for error in errors]
-        right.semilogy(places, [max(error.total, 1e-9) for error in errors], ".-", color=colour, label=label)
-    right.set(xlabel="layers, from the input to the logits", ylabel="relative error", xticks=[], ylim=(1e-8, 4))
-    right.legend(frameon=False, fontsize=8)
-    if len(found.accuracy) > 1:
-        left.legend(title="turned about", frameon=False, fontsize=8)
-    for axes in (left, right):
-        axes.grid(alpha=0.25)
-    return figure
+        axes.semilogy(places, [max(error.total, 1e-9) for error in errors], ".-", color=colour, label=label)
+    axes.set(xlabel="layers, from the input to the logits", ylabel="relative error", xticks=[], ylim=(1e-8, 4))
+    axes.legend(frameon=False, fontsize=8)
 
 
 def learning_curves(curves: Mapping[str, Sequence[float]], *, label: str = "validation accuracy, %") -> Figure:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cli.segmentation import run_on, write_images, write_volumes
 from steerformer import train
 from steerformer.config import validate
 from steerformer.train import ExperimentConfig
@@ -50,3 +51,24 @@ def runs(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         train.run(validate(ExperimentConfig, values, where=name), folder / name)
     return folder
+
+
+@pytest.fixture(scope="session")
+def volumes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with volumes and their labels, of three classes."""
+    return write_volumes(tmp_path_factory.mktemp("volumes"))
+
+
+@pytest.fixture(scope="session")
+def volume_run(volumes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that segments them, without attention: what it says of a voxel depends on its surroundings alone."""
+    os.environ["STEERFORMER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    return run_on(tmp_path_factory.mktemp("runs") / "volumes", volumes, group="SO3", classes=3, model={"depth": 0})
+
+
+@pytest.fixture(scope="session")
+def image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that segments images, which are resampled before."""
+    os.environ["STEERFORMER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    root = write_images(tmp_path_factory.mktemp("discs"))
+    return run_on(tmp_path_factory.mktemp("runs") / "images", root, group="SO2", classes=2, size=[16, 18])

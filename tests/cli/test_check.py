@@ -1,9 +1,13 @@
 """``steerformer check``: it must tell an equivariant network from one that is not."""
 
 import json
+import shutil
 
+import pytest
+import yaml
 from typer.testing import CliRunner
 
+from cli.segmentation import without_distances
 from steerformer.cli import app
 
 
@@ -40,3 +44,48 @@ def test_angles_that_are_no_numbers_are_shown(runs):
 def test_a_folder_without_a_run_is_named(tmp_path):
     result = run("check", tmp_path)
     assert result.exit_code == 2 and "is no run" in result.stderr
+
+
+@pytest.fixture
+def _no_distances():
+    with without_distances():
+        yield
+
+
+@pytest.mark.usefixtures("_no_distances")
+class TestSegmentations:
+    def test_dice_against_angle_stands_beside_that_of_a_control(self, image_run, tmp_path):
+        arguments = ("--angles", "0,90", "--samples", 1, "--control", image_run, "--out", tmp_path)
+        result = run("check", image_run, *arguments)
+        assert result.exit_code == 0, result.output
+        assert "equivariant: rotations of the grid" in result.output and "control truth" in result.output
+        found = json.loads((tmp_path / "check.json").read_text())
+        assert found["is_equivariant"] and found["sweep"] == found["control"] and len(found["cases"]) == 1
+        straight, quarter = found["sweep"]["axes"]["plane"]
+        assert straight["agreement"] == 1.0 and quarter["agreement"] > 0.97
+        assert (tmp_path / "check.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_grid_rotations_that_fail_end_with_code_1(self, image_run, tmp_path, monkeypatch):
+        """Rounding fails a tolerance of nothing."""
+        monkeypatch.setattr("steerformer.audit.segmentation.TOLERANCE", 0.0)
+        result = run("check", image_run, "--angles", "0", "--samples", 1, "--out", tmp_path)
+        assert result.exit_code == 1 and "NOT equivariant" in result.output
+
+    @pytest.mark.parametrize(
+        ("which", "control", "words"),
+        [
+            ("image_run", "plain", "classifies"),
+            ("image_run", "other", "has other test cases"),
+            ("plain", "image_run", "--control is for models that segment"),
+            ("image_run", "nowhere", "is no run"),
+        ],
+    )
+    def test_a_control_that_does_not_fit_is_named(self, image_run, runs, tmp_path, which, control, words):
+        places = {"image_run": image_run, "plain": runs / "plain", "nowhere": tmp_path, "other": tmp_path / "other"}
+        if control == "other":
+            shutil.copytree(image_run, tmp_path / "other")
+            config = tmp_path / "other" / "config.yaml"
+            values = yaml.safe_load(config.read_text())
+            config.write_text(yaml.safe_dump(values | {"data": values["data"] | {"seed": 5}}))
+        result = run("check", places[which], "--control", places[control])
+        assert result.exit_code == 2 and words in result.stderr and result.stderr.count("\n") == 1, result.output

@@ -18,13 +18,14 @@ def random_rotations(group: Group, count: int, *, seed: int = 0) -> list[Tensor]
 
 
 def equally_spaced(group: Group, count: int) -> list[Tensor]:
-    """``count`` turns of 360/count degrees, the identity first; in space about z, the last axis, as in the paper."""
+    """``count`` turns of 360/count degrees, the identity first; in space about the grid's last axis,
+    which is the vertical in the paper and on grids that are not tilted."""
     axis = None if group.dim == 2 else _UP
     return [group.rotation(2 * math.pi * i / count, axis) for i in range(count)]
 
 
 def sweep_axes(group: Group) -> dict[str, tuple[float, ...] | None]:
-    """Axes about which accuracy is measured, with their names: all coordinate axes of space; the plane has none."""
+    """Axes about which accuracy is measured, with their names: all axes of the grid; the plane has none."""
     if group.dim == 2:
         return {"plane": None}
     return {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": _UP}

@@ -6,14 +6,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from steerformer.audit.sweep import Case
 from steerformer.data import DataConfig
+from steerformer.data.cases import Cases
 
-_UPRIGHT: dict[str, dict[str, Any]] = {"rotmnist": {"rotate_test": False}, "modelnet10": {"test_rotation": "none"}}
+_UPRIGHT: dict[str, Any] = {"rotate_test": False, "test_rotation": "none"}
 
 
 def upright(config: DataConfig) -> DataConfig:
     """The same data with test samples as they stand, where the data set has them: to be turned by known angles."""
-    changed: DataConfig = config.model_copy(update=_UPRIGHT.get(config.name, {}))
+    known = {name: value for name, value in _UPRIGHT.items() if name in type(config).model_fields}
+    changed: DataConfig = config.model_copy(update=known)
     return changed
 
 
@@ -25,9 +28,18 @@ def interpolation(config: DataConfig) -> str:
 
 def some_samples(dataset: Dataset[Any], count: int) -> tuple[Tensor, Tensor]:
     """``count`` samples spread evenly over a data set (all of a smaller one), and their labels."""
+    samples = [dataset[i] for i in _spread(dataset, count)]
+    return torch.stack([x for x, _ in samples]), torch.tensor([label for _, label in samples])
+
+
+def some_cases(cases: Cases, count: int) -> list[Case]:
+    """``count`` whole cases with their labels, spread evenly as :func:`some_samples` spreads samples."""
+    return [Case(cases.names[i], *cases[i], cases.spacing(i)) for i in _spread(cases, count)]
+
+
+def _spread(dataset: Dataset[Any], count: int) -> list[int]:
     size = len(dataset)  # type: ignore[arg-type]
     if not size:
         raise ValueError("there are no samples to try the model on.")
-    chosen = torch.linspace(0, size - 1, min(count, size)).round().long().tolist()
-    samples = [dataset[i] for i in chosen]
-    return torch.stack([x for x, _ in samples]), torch.tensor([label for _, label in samples])
+    chosen: list[int] = torch.linspace(0, size - 1, min(count, size)).round().long().tolist()
+    return chosen

@@ -83,12 +83,12 @@ def _reporter(bars: Progress, name: str) -> "Reporter":
     from steerformer.train import Reporter
 
     class Bar(Reporter):
-        def start(self, *, epochs: int, steps: int, done: int) -> None:
+        def start(self, *, epochs: int, steps: int, done: int, score: str) -> None:
             self.epochs, self.steps = epochs, steps
             self.task = bars.add_task(name, total=epochs * steps, completed=done, accuracy="")
 
-        def step(self, *, epoch: int, step: int, loss: float, accuracy: float) -> None:
-            bars.update(self.task, completed=(epoch - 1) * self.steps + step, accuracy=f"{accuracy:.0%}")
+        def step(self, *, epoch: int, step: int, loss: float, score: float) -> None:
+            bars.update(self.task, completed=(epoch - 1) * self.steps + step, accuracy=f"{score:.0%}")
 
         def epoch(self, row: dict[str, object], *, best: bool) -> None:
             if not console.is_terminal and row["epoch"] == self.epochs:

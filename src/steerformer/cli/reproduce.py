@@ -86,9 +86,11 @@ def _profiles_page(out: Path, *, data: Path | None, seeds: int) -> Path:
 
 
 def _results_page(out: Path, *, runs: Path | None) -> Path:
-    from steerformer.reproduce.results import collect, keep
+    from steerformer.reproduce.results import collect, copy_pictures, keep
     from steerformer.reproduce.results_page import write_page
 
     if runs is not None:
-        keep(collect(runs), out / "results.json")
+        found = collect(runs)
+        copy_pictures(runs, found, out / "images")
+        keep(found, out / "results.json")
     return write_page(out)

@@ -39,7 +39,7 @@ def open_with_data(
     from steerformer import data
     from steerformer.config import ConfigError, override, validate
     from steerformer.train import open_run
-    from steerformer.train.runs import require_fit
+    from steerformer.train.tasks import require_fit
 
     run = open_run(folder)
     for word in changes:

@@ -24,7 +24,7 @@ def train(
     list_presets: Annotated[bool, typer.Option("--list", help="Show all presets and stop.")] = False,
     list_keys: Annotated[bool, typer.Option("--keys", help="Show all keys, with defaults, and stop.")] = False,
 ) -> None:
-    """Train a classifier and test it.
+    """Train a classifier or a segmentation and test it.
 
     Experiments that come with the program are shown by:
     steerformer train --list
@@ -100,12 +100,26 @@ def _folder(config: str, name: str | None, *, resume: bool) -> Path:
 
 def _say_what_next(out: Path) -> None:
     figures = json.loads((out / "metrics.json").read_text())
-    if "test_accuracy" in figures:
-        _say(f"test accuracy {figures['test_accuracy']:.2%}, with the weights of epoch {figures['best_epoch']}")
+    for score in ("accuracy", "dice"):
+        if f"test_{score}" in figures:
+            _say(f"test {score} {figures[f'test_{score}']:.2%}, with the weights of epoch {figures['best_epoch']}")
     _say(f"run folder {out}; go on with")
-    _say(f"  steerformer evaluate {out} --rotations 8   accuracy, averaged over turned copies")
-    _say(f"  steerformer check {out}                    is it equivariant?")
-    _say(f"  steerformer predict {out} FILES...         classes of new files")
+    for command, meaning in _next(out, segments="test_dice" in figures):
+        _say(f"  steerformer {command:{len(str(out)) + 33}} {meaning}")
+
+
+def _next(out: Path, *, segments: bool) -> list[tuple[str, str]]:
+    if segments:
+        return [
+            (f"evaluate {out} data.test_rotation=any", "Dice and HD95 on turned cases"),
+            (f"check {out}", "is it equivariant?"),
+            (f"predict {out} FILES... --out FOLDER", "label maps of new files"),
+        ]
+    return [
+        (f"evaluate {out} --rotations 8", "accuracy, averaged over turned copies"),
+        (f"check {out}", "is it equivariant?"),
+        (f"predict {out} FILES...", "classes of new files"),
+    ]
 
 
 def _presets() -> Table:

@@ -1,0 +1,163 @@
+"""What ``steerformer predict`` does with a model that segments: a label map for every file."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steerformer.cli.console import console, fail
+from steerformer.cli.runs import progress_bar
+
+if TYPE_CHECKING:
+    from steerformer.data.scans import Scan
+    from steerformer.infer import Appetite, Segmented
+    from steerformer.train import Run
+
+_FREE = 0.9  # part of the machine's free memory that is taken if no limit is given
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What to write beside the labels, and how much memory to take."""
+
+    probabilities: bool
+    overlay: bool
+    force: bool
+    memory: str | None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The file of a scan, or those of its modalities, and the files that are made of it."""
+
+    scan: tuple[Path, ...]
+    labels: Path
+    probabilities: Path | None
+    overlay: Path | None
+
+    @property
+    def outputs(self) -> list[Path]:
+        return [path for path in (self.labels, self.probabilities, self.overlay) if path]
+
+
+def segment_files(run: "Run", files: Sequence[Path], out: Path, wishes: Wishes) -> None:
+    """Write label maps for all files that can be read, and end with a line about the others."""
+    from steerformer.infer import Appetite
+    from steerformer.infer.modalities import scans_of
+
+    jobs = [_job(scan, out, wishes) for scan in scans_of(files, run.model.config.in_channels)]
+    _require_free(jobs, force=wishes.force)
+    memory, appetite = _bytes(wishes.memory), Appetite(run.model)
+    out.mkdir(parents=True, exist_ok=True)
+    bad: list[str] = []
+    with progress_bar("segmenting", len(jobs)) as advance:
+        for job in jobs:
+            left = _Left(advance)
+            try:
+                scan = _read(run, job.scan)
+                found = _segment(run, scan, job, memory, appetite, left.take)
+            except (ValueError, OSError) as error:
+                bad.append(str(error).removesuffix("."))
+            else:
+                _write(run, scan, found, job)
+            left.finish()
+    count = len(jobs) - len(bad)
+    console.print(
+        f"wrote {count} label map{'s' * (count != 1)} into {out}", highlight=False, soft_wrap=True, markup=False
+    )
+    if bad:
+        fail("; ".join([f"{len(bad)} of {len(jobs)} scans could not be segmented", *bad]) + ".")
+
+
+class _Left:
+    """What is left to do of one file: a bad one is done with at once."""
+
+    def __init__(self, advance: Callable[[float], object]) -> None:
+        self.advance, self.share = advance, 1.0
+
+    def take(self, share: float) -> None:
+        self.share -= share
+        self.advance(share)
+
+    def finish(self) -> None:
+        self.take(self.share)
+
+
+def _job(scan: tuple[Path, ...], out: Path, wishes: Wishes) -> _Job:
+    from steerformer.infer.modalities import name_of
+
+    name, ending = name_of(scan)
+    scores = ".npy" if ending == ".png" else ending
+    return _Job(
+        scan,
+        labels=out / f"{name}{ending}",
+        probabilities=out / f"{name}-probabilities{scores}" if wishes.probabilities else None,
+        overlay=out / f"{name}-overlay.png" if wishes.overlay else None,
+    )
+
+
+def _require_free(jobs: Sequence[_Job], *, force: bool) -> None:
+    """Neither two results of one name, nor one that would write over a scan or, unless by force, over anything."""
+    made: dict[Path, Path] = {}
+    scans = {path.resolve() for job in jobs for path in job.scan}
+    for job in jobs:
+        for path in job.outputs:
+            if path in made:
+                raise ValueError(f"{job.scan[0]} and {made[path]} would both become {path}; predict them one by one.")
+            if path.resolve() in scans:
+                raise ValueError(f"{path} is one of the files to predict; give another folder by --out.")
+            if path.exists() and not force:
+                raise ValueError(f"{path} exists; give another --out, or --force to write over what is there.")
+            made[path] = job.scan[0]
+
+
+def _bytes(text: str | None) -> int | None:
+    from steerformer.infer.memory import free_memory, parse_bytes, resident
+
+    if text is not None:
+        return parse_bytes(text)
+    free = free_memory()
+    return None if free is None else resident() + int(_FREE * free)
+
+
+def _read(run: "Run", scan: tuple[Path, ...]) -> "Scan":
+    from steerformer.data.scans import read_scan
+
+    return read_scan(scan[0] if len(scan) == 1 else scan, run.model.config.in_channels, dim=run.model.in_type.group.dim)
+
+
+def _segment(
+    run: "Run",
+    scan: "Scan",
+    job: _Job,
+    memory: int | None,
+    appetite: "Appetite",
+    progress: Callable[[float], object],
+) -> "Segmented":
+    from steerformer.data import DataError
+    from steerformer.data.config import CasesConfig
+    from steerformer.infer import segment
+
+    config = run.config.data
+    assert isinstance(config, CasesConfig)
+    wanted = job.probabilities is not None
+    try:
+        return segment(
+            run.model, scan, config, probabilities=wanted, memory=memory, progress=progress, appetite=appetite
+        )
+    except DataError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{scan.path}: {error}") from None
+
+
+def _write(run: "Run", scan: "Scan", found: "Segmented", job: _Job) -> None:
+    from steerformer.data.scans import write_labels, write_probabilities
+
+    write_labels(scan, found.labels, job.labels, classes=len(run.classes))
+    if job.probabilities and found.probabilities is not None:
+        write_probabilities(scan, found.probabilities, job.probabilities)
+    if job.overlay:
+        from steerformer.infer.overlay import write_overlay
+
+        write_overlay(scan.x, found.labels, job.overlay, classes=run.classes, spacing=scan.spacing)

@@ -1,0 +1,77 @@
+"""Memory of this process: how much it has, how much it takes at its peak, and how much a user allows it."""
+
+import ctypes
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes as people write it.
+
+    >>> parse_bytes("2G"), parse_bytes("1.5 GB"), parse_bytes("800m")
+    (2147483648, 1610612736, 838860800)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", text.upper())
+    if not found or not float(found[1]):
+        raise ValueError(f"an amount of memory is a number and K, M, G or T, such as 2G or 800M, got {text!r}.")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def as_text(count: int | float) -> str:
+    """A number of bytes for people.
+
+    >>> as_text(3 * 2**30), as_text(300 * 2**20)
+    ('3.0G', '300M')
+    """
+    return f"{count / 2**30:.1f}G" if count >= 2**30 else f"{-(-count // 2**20):.0f}M"
+
+
+def free_memory() -> int | None:
+    """Bytes that new work can take without pushing anything out; ``None`` where the system does not tell."""
+    try:
+        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
+        return int(found[1]) * 2**10 if found else None
+    except OSError:
+        return None
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now, and not merely kept; 0 where the system does not tell."""
+    _give_back()
+    return _status("VmRSS") or 0
+
+
+def peak_of(work: Callable[[], object]) -> int | None:
+    """Bytes that the process has at most while ``work`` runs, beyond what it has before; ``None`` if not known.
+
+    It is the system's own count of pages, so scratch space of libraries counts as well. Only Linux lets a process start
+    that count anew.
+    """
+    before = resident()
+    try:
+        _RESET.write_text("5")
+    except OSError:
+        work()
+        return None
+    work()
+    peak = _status("VmHWM")
+    return None if peak is None else max(0, peak - before)
+
+
+def _give_back() -> None:
+    """Return to the system what was freed: else new work would seem to take nothing where it is taken from that."""
+    with suppress(OSError, AttributeError, TypeError):  # other C libraries than that of Linux do not have it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status(name: str) -> int | None:
+    try:
+        found = re.search(rf"{name}:\s*(\d+) kB", _STATUS.read_text())
+        return int(found[1]) * 2**10 if found else None
+    except OSError:
+        return None

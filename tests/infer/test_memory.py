@@ -1,0 +1,38 @@
+"""What a process takes, as the system counts it."""
+
+import numpy as np
+import pytest
+
+from steerformer.infer import free_memory, parse_bytes
+from steerformer.infer.memory import as_text, peak_of, resident
+
+
+@pytest.mark.parametrize("text", ["", "G", "two", "-1G", "0", "0G", "1GG", "1 P", "nan", "2,5G"])
+def test_what_is_no_amount_is_named(text):
+    with pytest.raises(ValueError, match="such as 2G or 800M, got"):
+        parse_bytes(text)
+
+
+def test_amounts_are_read_as_people_write_them():
+    assert [parse_bytes(text) for text in ("7", "2k", "1.5M", "3 GiB", "1tb")] == [
+        7, 2048, 3 * 2**19, 3 * 2**30, 2**40,
+    ]  # fmt: skip
+    assert [as_text(n) for n in (1, 2**20, 1.5 * 2**30)] == ["1M", "1M", "1.5G"]
+
+
+def test_a_peak_is_seen_even_if_it_is_lower_than_an_earlier_one():
+    sizes = (6 * 10**7, 3 * 10**7)
+    peaks = [peak_of(lambda n=n: np.ones(n, dtype=np.uint8).sum()) for n in sizes]
+    if peaks[0] is None:
+        pytest.skip("this system does not let a process count its peak anew")
+    assert all(0.95 * n <= peak <= 1.1 * n for n, peak in zip(sizes, peaks, strict=True))
+    assert peak_of(lambda: None) < 10**6
+
+
+def test_the_whole_of_a_process_is_counted():
+    before = resident()
+    if not before:
+        pytest.skip("this system does not tell")
+    kept = np.ones(5 * 10**7, dtype=np.uint8)
+    assert 0.9 * len(kept) < resident() - before < 1.1 * len(kept)
+    assert free_memory() is None or free_memory() > 0
