@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "steerformer"
 FILES = sorted(PACKAGE.rglob("*.py"))
 PARTS = {file.relative_to(PACKAGE).parts[0].removesuffix(".py") for file in FILES}
-ORDER = ("groups", "fields", "kernels", "nn", "models", "data", "train", "audit", "reproduce", "cli")
+ORDER = ("groups", "fields", "kernels", "nn", "models", "data", "train", "infer", "audit", "reproduce", "cli")
 GENERAL = ("fields", "kernels", "nn", "models")
 DIMENSIONAL = {"SO2", "SO3", "conv2d", "conv3d"}
 

@@ -26,10 +26,11 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
 
 
-def test_the_experiment_is_a_valid_one_and_its_model_builds():
-    (text,) = blocks("yaml")
-    experiment = validate(ExperimentConfig, yaml.safe_load(text), where="guide")
-    assert models.build(experiment.model).out_type.channels == 2
+@pytest.mark.parametrize(("number", "classes"), [(0, 2), (1, 3)])
+def test_the_experiments_are_valid_and_their_models_build(number, classes):
+    experiment = validate(ExperimentConfig, yaml.safe_load(blocks("yaml")[number]), where="guide")
+    assert models.build(experiment.model).out_type.channels == classes
+    assert len(blocks("yaml")) == 2
 
 
 def test_the_python_runs(tmp_path, monkeypatch, capsys):

@@ -1,8 +1,10 @@
 """The page of results: rendered from what run folders hold."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from steerformer import models
@@ -38,13 +40,120 @@ def evaluation(data, accuracy, rotations=1):
     }
 
 
+def structure(dice, missed=()):
+    return {
+        **{"cases": 20, "dice": dice, "dice_error": 0.01, "hd95": 2.5, "hd95_error": 0.25},
+        **{"missed": list(missed), "invented": []},
+    }
+
+
+def write_segmentation(folder, *, model, data, classes, regions=(), dice=0.9, turned=None, missed=()):
+    """A run folder of a segmentation without its weights, and one evaluation with a picture."""
+    write_run(folder, data=data)
+    values = json.loads((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(json.dumps({**values, "model": model}))
+    metrics = json.loads((folder / "metrics.json").read_text())
+    del metrics["confusion"], metrics["test_accuracy"]
+    found = {
+        **{"cases": 20, "dice": dice, "dice_error": 0.01, "hd95": 2.0, "hd95_error": 0.5},
+        **{"missed": len(missed), "invented": 1, "structures": {name: structure(dice, missed) for name in classes[1:]}},
+        "regions": {name: structure(0.5) for name in regions},
+    }
+    metrics |= {f"test_{key}": value for key, value in found.items()} | {"classes": classes}
+    metrics["history"] = [{"epoch": i, "train_dice": 0.5, "validation_dice": 0.25 * i} for i in (1, 2)]
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    if turned is not None:
+        values = {**found, "dice": turned, "unit": "mm", "split": "test", "rotations": 1}
+        values |= {"changes": ["data.test_rotation=any"], "data": {**data, "root": "/home/me", "test_rotation": "any"}}
+        (folder / "evaluation-any.json").write_text(json.dumps(values))
+        Image.new("RGB", (4, 4)).save(folder / "evaluation-any.png")
+
+
+def sweep(*dice):
+    scores = [{"agreement": 0.9 * value, "dice": value, "ceiling": 0.97} for value in dice]
+    return {"upright": 0.91, "angles": [0.0, 45.0], "axes": {"z": scores[:2]}, "random": scores[2:]}
+
+
+def write_check(folder):
+    """What ``steerformer check --control`` leaves in the folder of a segmentation."""
+    values = {"cases": ["p1", "p2", "p3"], "grid": {"worst": 3e-6}, "layers_grid": [], "layers_arbitrary": []}
+    values |= {"sweep": sweep(0.9, 0.88, 0.89), "control": sweep(0.9, 0.25, 0.5)}
+    (folder / "check.json").write_text(json.dumps(values))
+    Image.new("RGB", (4, 4)).save(folder / "check.png")
+
+
+UNET = {"kind": "unet", "group": "SO3", "degrees": 3, "depth": 1}
+TUMOUR = ["background", "edema", "non-enhancing tumor", "enhancing tumour"]
+
+
+@pytest.fixture(scope="module")
+def docs(tmp_path_factory):
+    """The page of four segmentations, written once: it builds every preset to count its parameters."""
+    runs, out = tmp_path_factory.mktemp("segmentations"), tmp_path_factory.mktemp("docs")
+    ph2 = {"kind": "unet", "group": "SO2", "degrees": 4, "depth": 0}
+    write_segmentation(runs / "moles", model=ph2, data={"name": "ph2"}, classes=["background", "lesion"])
+    parts = ["background", "Anterior", "Posterior"]
+    write_segmentation(
+        runs / "hippo", model=UNET, data={"name": "decathlon"}, classes=parts, turned=0.88, missed=["p7"]
+    )
+    write_check(runs / "hippo")
+    control = {"kind": "monai", "group": "SO3"}
+    write_segmentation(runs / "control", model=control, data={"name": "decathlon"}, classes=parts, turned=0.4)
+    regions = ("enhancing", "core", "whole")
+    write_segmentation(runs / "brain", model=UNET, data={"name": "decathlon"}, classes=TUMOUR, regions=regions)
+    result = CliRunner().invoke(app, ["reproduce", "results", "--runs", str(runs), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def test_segmentations_have_dice_and_distances_upright_and_turned(docs):
+    page = (docs / "results.md").read_text()
+    assert [line for line in page.splitlines() if line.startswith("## ")][:3] == [
+        "## BraTS",
+        "## Hippocampus",
+        "## PH2",
+    ]
+    assert "| 20 | 90.00 ± 1.00 | 2.00 ± 0.50 | 0 / 1 | 89.31 |" in row_of(page, "moles", "upright")
+    upright, turned = row_of(page, "hippo", "upright"), row_of(page, "hippo", "turned in space")
+    assert "| 90.00 ± 1.00 | 90.00 ± 1.00 | 90.00 ± 1.00 | 2.00 ± 0.50 | 1 / 1 |  |" in upright
+    assert "| 88.00 ± 1.00 |" in turned and "| 40.00 ± 1.00 |" in row_of(page, "control", "turned in space")
+    assert "HD95, pixels" in page and "| Anterior, % | Posterior, % | HD95, mm |" in page
+    assert "| 75.01 / 54.89 / 76.37 |" in row_of(page, "brain") and "| enhancing, % | core, % | whole, % |" in page
+    assert "Anterior missed altogether in p7. Posterior missed altogether in p7." in page
+    assert "`steerformer evaluate runs/hippo data.test_rotation=any`: Dice 88.00 ± 1.00 %, HD95 2.00 ± 0.50 mm" in page
+
+
+def test_the_check_of_a_segmentation_stands_beside_its_control(docs):
+    page = (docs / "results.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("`steerformer check runs/hippo`"))
+    assert "change the logits by 3.0e-06 at worst" in line and "on 3 cases" in line
+    ours, control = line.split("Of a control:")
+    assert "91.0 % upright and 88.0 to 90.0 % at 3 rotations" in ours and "at least 79.2 %" in ours
+    assert "25.0 to 90.0 % at 3 rotations" in control and "at least 22.5 %" in control
+
+
+def test_curves_and_pictures_of_segmentations_are_on_the_page(docs):
+    page = (docs / "results.md").read_text()
+    images = {file.name for file in (docs / "images").iterdir()}
+    curves = {f"results-{run}-curves.png": "Dice after each epoch" for run in ("hippo", "control", "moles", "brain")}
+    word = "the best, the median and the worst case"
+    cases = {f"results-{run}-evaluation-any.png": word for run in ("hippo", "control")}
+    check = {"results-hippo-check.png": "Dice against angle"}
+    assert images == {*curves, *cases, *check}
+    for name, text in {**curves, **cases, **check}.items():
+        assert f"![{text}](images/{name})" in page
+    assert "/home/me" not in page and "/home/me" not in (docs / "results.json").read_text()
+
+
 @pytest.fixture
 def runs(tmp_path):
     write_run(tmp_path / "runs" / "digits", data={"name": "rotmnist", "rotate_test": True})
     furniture = {"name": "modelnet10", "test_rotation": "z"}
     turned = evaluation({**furniture, "root": "/home/me/data", "test_rotation": "so3"}, 0.5)
     averaged = evaluation({**furniture, "root": "/home/me/data"}, 0.9, rotations=12)
-    write_run(tmp_path / "runs" / "chairs", data=furniture, evaluations={"so3": turned, "twelve": averaged})
+    tilted = evaluation({**furniture, "root": "/home/me/data", "grid": "tilted"}, 0.8)
+    evaluations = {"so3": turned, "twelve": averaged, "tilted": tilted}
+    write_run(tmp_path / "runs" / "chairs", data=furniture, evaluations=evaluations)
     write_run(tmp_path / "runs" / "unfinished", data={"name": "rotmnist"}, finished=False)
     return tmp_path / "runs"
 
@@ -61,6 +170,7 @@ def test_figures_stand_beside_the_papers(runs, tmp_path):
     assert "75.00 ± 4.33 | 90.40 |" in row_of(page, "chairs", "turned about z", "| 100 |")
     assert "50.00 ± 2.50 | 86.80 |" in row_of(page, "chairs", "turned in space")
     assert "90.00 ± 1.50 |  |" in row_of(page, "mean of 12 rotations")
+    assert "80.00 ± 2.00 |  |" in row_of(page, "chairs", "turned about z, tilted grid")
     assert "A single run, seed 0: 2 epochs" in page and "unfinished" not in page
     assert "62,000 distinct digits" in page.replace("\n", " ")
     assert "`rotmnist-transformer-k4-paper`" in page
@@ -96,6 +206,7 @@ def test_every_preset_is_in_the_table_and_the_papers_sizes_are_met():
     table = presets_table()
     for name in models.presets():
         assert f"`{name}`" in table
+        assert ("needs MONAI" in row_of(table, name)) == ("monai" in name and find_spec("monai") is None)
         if name.endswith("-paper"):
             difference = float(row_of(table, name).split("|")[-2].strip().removesuffix("%"))
             assert abs(difference) < 5, name

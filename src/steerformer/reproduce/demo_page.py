@@ -110,7 +110,7 @@ def _validation(row: Measured) -> list[float]:
     return [epoch["validation_accuracy"] for epoch in row.metrics["history"]]
 
 
-def _digits(dataset: data.Samples) -> str:
+def _digits(dataset: data.Numbered) -> str:
     shown = [dataset[i] for i in range(min(20, len(dataset)))]
     figure = plots.pictures([x[0].numpy() for x, _ in shown], [str(label) for _, label in shown], columns=10)
     return plots.as_image(figure, alt="twenty digits at random angles", dpi=160)
@@ -134,5 +134,6 @@ def _upright_digit() -> Tensor:
     """A test digit as it was written."""
     config = demo_experiment(next(iter(NAMES)), quick=False).data
     standing = data.load(upright(config)).test
+    assert isinstance(standing, data.Samples)
     x, _ = standing[int((standing.labels == _SHOWN_DIGIT).nonzero()[0])]
     return x[None]

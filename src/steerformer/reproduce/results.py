@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ PAPER_PARAMETERS: dict[tuple[str, bool, int], float] = {
     ("rotmnist", True, 8): 2.24,
     ("modelnet10", False, 4): 1.08,
     ("modelnet10", True, 4): 0.92,
+    ("ph2", False, 4): 0.35,
+    ("ph2", False, 8): 0.96,
+    ("ph2", True, 4): 0.44,
+    ("ph2", True, 8): 1.22,
+    ("decathlon", False, 3): 0.12,
+    ("decathlon", True, 3): 0.16,
 }
 """Millions of parameters in the same table, a complex one counted as one."""
 
@@ -43,6 +50,8 @@ _PUBLISHED = (
     "started",
 )
 """What of a run's environment is kept: nothing that names a machine or a place on it."""
+_CHECKED = ("samples", "grid", "arbitrary", "angles", "accuracy", "cases", "sweep", "control")
+"""What of a run's check is kept: of classifiers accuracy against angle, of segmentations Dice."""
 
 
 def collect(runs: Path) -> dict[str, Record]:
@@ -62,6 +71,14 @@ def keep(found: dict[str, Record], path: Path) -> None:
     write_json(path, dict(sorted(records.items())))
 
 
+def copy_pictures(runs: Path, found: dict[str, Record], images: Path) -> None:
+    """Put the pictures of the records' evaluations beside the page that will show them."""
+    images.mkdir(parents=True, exist_ok=True)
+    for name, record in found.items():
+        for picture in record["pictures"]:
+            shutil.copyfile(runs / name / picture, images / f"results-{name}-{picture}")
+
+
 def _record(folder: Path) -> Record | None:
     metrics = _json(folder / "metrics.json")
     if metrics is None or not metrics.get("finished"):
@@ -77,13 +94,20 @@ def _record(folder: Path) -> Record | None:
         "metrics": metrics,
         "environment": environment,
         "evaluations": {file.stem: _evaluation(file) for file in sorted(folder.glob("evaluation-*.json"))},
-        "check": check and {key: check[key] for key in ("samples", "grid", "arbitrary", "angles", "accuracy")},
+        "pictures": _pictures(folder, check or {}),
+        "check": check and {key: check[key] for key in _CHECKED if key in check},
     }
+
+
+def _pictures(folder: Path, check: Record) -> list[str]:
+    """Of cases, and of Dice against angle; those of classifiers are drawn from the records."""
+    kinds = ("evaluation-*.png", *(["check.png"] if "sweep" in check else []))
+    return [file.name for kind in kinds for file in sorted(folder.glob(kind))]
 
 
 def _evaluation(file: Path) -> Record:
     values = _json(file) or {}
-    if not {"data", "changes", "split", "rotations", "accuracy"} <= values.keys():
+    if not {"data", "changes", "split", "rotations"} <= values.keys() or not {"accuracy", "dice"} & values.keys():
         raise ValueError(f"{file} was not written by 'steerformer evaluate'; move it out of the run folder.")
     values["data"]["root"] = None
     values["changes"] = [_plain(word) for word in values["changes"]]
