@@ -154,7 +154,7 @@ def assert_equivariant(
     """
     in_type = in_type or _end_type(layer, "in_type")
     exact = copy.deepcopy(layer).double().eval() if isinstance(layer, nn.Module) else layer
-    tried = _grid_rotations_keeping(in_type.group, spacing) if rotations is None else list(rotations)
+    tried = grid_rotations_keeping(in_type.group, spacing) if rotations is None else list(rotations)
     if not tried or batch < 1:
         raise ValueError(f"there is nothing to try: {len(tried)} rotations, a batch of {batch}.")
     noise = in_type.randn(batch, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -170,7 +170,8 @@ def assert_equivariant(
             )
 
 
-def _grid_rotations_keeping(group: Group, spacing: Sequence[float] | None) -> list[Tensor]:
+def grid_rotations_keeping(group: Group, spacing: Sequence[float] | None) -> list[Tensor]:
+    """The grid's own rotations that map voxels of this size to voxels of this size, the identity first."""
     rotations = list(group.grid_rotations())
     if spacing is None:
         return rotations
