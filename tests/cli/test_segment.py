@@ -184,29 +184,39 @@ def test_a_classifier_has_no_label_maps(runs, pictures):
     assert result.exit_code == 2 and "this one classifies" in result.stderr
 
 
-PEAK = """
-import resource, sys
+WITH_PEAK = """
+import re, sys, threading, time
 from steerformer.cli import app
+
+def watch():
+    # The most since the process last set the count back, which it does to measure itself. Not ru_maxrss: a process
+    # inherits it from the one that started it.
+    global peak
+    while True:
+        found = re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())
+        peak = max(peak, int(found[1]))
+        time.sleep(0.005)
+
+peak = 0
+threading.Thread(target=watch, daemon=True).start()
 try:
     app(sys.argv[1:])
 finally:
-    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    time.sleep(0.05)
+    print("peak", peak)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured on Linux")
 def test_a_volume_larger_than_memory_is_predicted_within_it(volume_run, tmp_path):
-    """Peak of the whole process, as the system counts it; most labels are those of a run without a limit.
-
-    A budget as tight as this one is overrun by 2 % at times, which is still to be mended: 5 % are allowed.
-    """
+    """Peak of the whole process, as the system counts it; most labels are those of a run without a limit."""
 
     def peak(shape, memory):
         x, _ = scene(shape, seed=8)
         path = write_nifti(tmp_path / f"{shape[0]}.nii", x.astype(np.int16))
         words = ["predict", volume_run, path, "--out", tmp_path / memory, "--memory", memory]
-        command = [sys.executable, "-c", PEAK, *map(str, words)]
+        command = [sys.executable, "-c", WITH_PEAK, *map(str, words)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -216,5 +226,5 @@ def test_a_volume_larger_than_memory_is_predicted_within_it(volume_run, tmp_path
     whole, expected = peak((80, 72, 77), "8G")
     limit = least + int(0.65 * (whole - least))
     found, labels = peak((80, 72, 77), f"{limit / 2**20:.3f}M")
-    assert found <= 1.05 * limit < whole
+    assert found <= limit < whole
     assert (labels == expected).mean() > 0.95

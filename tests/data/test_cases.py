@@ -114,6 +114,26 @@ def test_patches_larger_than_a_case_are_padded(make):
     assert (labels[2:6, :, :7] >= 0).all() and (x[0, 2:6, :, :7] == 1).all()
 
 
+@pytest.mark.parametrize("patch", [(6, 5, 4), (20, 20, 20)])
+@pytest.mark.parametrize("foreground", [0.0, 1.0])
+def test_patches_reach_over_the_edges_where_outside_is_background(make, patch, foreground):
+    """What they show is right, their middle is a voxel of the case, and they leave it at either end of every axis."""
+    splits = make(patch=patch, outside="background", foreground=foreground)
+    middle = tuple(n // 2 for n in patch)
+    firsts = torch.zeros(2, 3, dtype=torch.bool)
+    for epoch in range(12):
+        splits.train.set_epoch(epoch)
+        for index, number in enumerate(splits.train.numbers.tolist()):
+            x, labels = splits.train[index]
+            inside, case = x[0] == 1, labelled(number)
+            assert labels.shape == patch and inside[middle] and (labels[~inside] == 0).all()
+            assert torch.equal(look_up(case.labels.long(), places(x, case.spacing)[inside]), labels[inside])
+            assert foreground == 0 or labels[middle] > 0
+            within = inside.nonzero()
+            firsts |= torch.stack([within[0] > 0, within[-1] < torch.tensor(patch) - 1])
+    assert firsts.all() or foreground == 1
+
+
 def test_patches_favour_what_is_not_background(make):
     shape = [(24, 24, 24)]
     for share, low, high in ((1.0, 1.0, 1.0), (0.0, 0.1, 0.9)):

@@ -73,18 +73,28 @@ class Cases(Numbered):
         return _straight(case, corner, shape, outside) if R is None else _turned(case, corner, shape, outside, R)
 
     def _corner(self, case: Stored, shape: tuple[int, ...], random: torch.Generator) -> list[int]:
-        """Where a patch begins: anywhere in the case, or so that it has a voxel of some class in its middle."""
-        room = [max(n - size, 0) for n, size in zip(case.shape, shape, strict=True)]
+        """Where a patch begins: anywhere it may, or so that it has a voxel of some class in its middle."""
+        starts = [_starts(n, size, self.config.outside) for n, size in zip(case.shape, shape, strict=True)]
         places = case.places()
         if len(places) and float(torch.rand((), generator=random)) < self.config.foreground:
             present = places[:, 0].unique()
             chosen = places[places[:, 0] == present[_draw(len(present), random)], 1:]
             middle = chosen[_draw(len(chosen), random)].tolist()
-            corner = [min(max(c - n // 2, 0), most) for c, n, most in zip(middle, shape, room, strict=True)]
-        else:
-            corner = [_draw(most + 1, random) for most in room]
-        pairs = zip(corner, _centred(case.shape, shape), strict=True)
-        return [min(start, 0) or place for place, start in pairs]  # what is too small lies in the middle
+            wanted = [place - size // 2 for place, size in zip(middle, shape, strict=True)]
+            return [min(max(start, low), high) for start, (low, high) in zip(wanted, starts, strict=True)]
+        return [low + _draw(high - low + 1, random) for low, high in starts]
+
+
+def _starts(n: int, size: int, outside: str) -> tuple[int, int]:
+    """The first and the last voxel of ``n`` at which a patch may begin.
+
+    Where there is something to learn outside, its middle may be any voxel; else it shows as much of the case as it can,
+    and what is too small lies in its middle.
+    """
+    if outside == "background":
+        return -(size // 2), n - 1 - size // 2
+    middle = int((n - size) / 2)
+    return (0, n - size) if n >= size else (middle, middle)
 
 
 def _straight(case: Stored, corner: list[int], shape: Sequence[int], outside: int) -> tuple[Tensor, Tensor]:

@@ -140,7 +140,9 @@ class CasesConfig(Config):
     foreground: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Part of the patches that are centred on a pixel or voxel of a class other than the background."""
     outside: Literal["ignore", "background"] = "ignore"
-    """What is learned of the padding around training cases: nothing, or that it is background."""
+    """What is learned of the padding around training cases: nothing, or that it is background. Patches then reach over
+    the edges of the cases, so that a network does not take the edge of a scan, which other scans have elsewhere, for a
+    sign of what lies there."""
     train_rotation: Literal["none", "any"] = "none"
     """any: turn every training case by a new random rotation in each epoch."""
     test_rotation: Literal["none", "any"] = "none"
