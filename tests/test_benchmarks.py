@@ -1,6 +1,8 @@
 """The benchmarks measure what they say: same results from every way, limits in place, tables from rows."""
 
+import argparse
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import growth
 import machine
 import report
 import steerformer as sf
+import step
 from core import PEER, contestants, flat, foreseen_peak, inputs, naive_attention, solid
 from layers import LAYERS, SETTINGS, Setting, _beside_relu, all_cases, measure
 from measure import Contestant, peak_memory
@@ -128,3 +131,17 @@ def test_the_machine_is_described_outside_a_repository_too(tmp_path):
     found = machine.describe(tmp_path)
     assert "commit" not in found and found["cores"] >= 1 and found["processor"]
     assert found["processor"] in machine.sentence(found)
+
+
+def test_steps_of_training_are_measured_and_kept(tmp_path):
+    row = step.measure("brats-transformer-l2-cpu", (24, 16, 16)) | {"machine": machine.describe(tmp_path)}
+    least = 4 * 4 * math.prod(row["size"])  # of one layer with four channels
+    assert least < row["taken"] < row["peak"] < 8e9
+    path = tmp_path / "steps.json"
+    for kept in (row, row | {"size": [8, 8, 8]}, row | {"peak": 3 * 10**9}):
+        step.keep(kept, path)
+    rows = json.loads(path.read_text())
+    assert [kept["size"] for kept in rows] == [[8, 8, 8], [24, 16, 16]] and rows[1]["peak"] == 3 * 10**9
+    assert "| `brats-transformer-l2-cpu` | 24 x 16 x 16 | 0.01 | 3.00 |" in step.table(rows)
+    with pytest.raises(argparse.ArgumentTypeError, match="such as 64x64x48, got 'large'"):
+        step.size("large")
