@@ -49,6 +49,9 @@ def test_a_table_has_each_case_and_a_picture_shows_some(run_folder):
     assert len(rows) == 3
     with Image.open(run_folder / "evaluation-test.png") as picture:
         assert min(picture.size) > 300
+    seen = (run_folder / "evaluation-test.png").read_bytes()
+    assert run("evaluate", run_folder, "--outlines").exit_code == 0
+    assert len((run_folder / "evaluation-test.png").read_bytes()) < 0.8 * len(seen)  # there is less to see
 
 
 def test_turned_cases_are_other_cases(run_folder):

@@ -1,6 +1,7 @@
 """Pictures of good and bad cases."""
 
 import numpy as np
+import pytest
 import torch
 
 from steerformer.infer.examples import Example, best_median_worst, examples_picture
@@ -43,6 +44,16 @@ def test_of_volumes_the_slice_through_the_middle_of_the_truth_is_shown():
     grey = example.x[0, :, :, 6].mT  # of slices 4 to 7
     assert np.corrcoef(np.asarray(shown).ravel(), grey.numpy().ravel())[0, 1] > 0.99
     assert [_extent(axes) for axes in figure.axes] == [[(2.5, 6.5, 1.5, 5.5)], [(4.5, 8.5, 3.5, 7.5)]]
+
+
+@pytest.mark.parametrize(("shape", "channels"), [((12, 16), 3), ((10, 11, 12), 1)])
+def test_scans_that_may_not_be_shown_leave_their_outlines(shape, channels):
+    example = case(shape, (2, 3, 4)[: len(shape)], channels)
+    with_scans, without = (examples_picture([example], classes=CLASSES, scans=scans) for scans in (True, False))
+    for axes, bare in zip(with_scans.axes, without.axes, strict=True):
+        seen, paper = (np.asarray(each.images[0].get_array()) for each in (axes, bare))
+        assert seen.std() > 0.1 and seen.shape == paper.shape and np.unique(paper).size == 1
+        assert _extent(bare) == _extent(axes) != []
 
 
 def _extent(axes):

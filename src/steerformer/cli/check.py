@@ -41,7 +41,8 @@ def check(
     are turned as formulas. Accuracy against angle starts from upright test samples, where the data set has them.
 
     Segmentations are turned back, and compared with those of the upright samples and with the truth: Dice against
-    angle. '--control RUN2' shows another model beside, such as one that is not equivariant.
+    angle. 'turning alone' is what interpolation costs, were the model perfect. '--control RUN2' shows another model
+    beside, such as one that is not equivariant.
     """
     with one_line_errors():
         found, folder = _check(run, changes or [], samples, angles, control), out or run

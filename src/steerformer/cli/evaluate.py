@@ -24,6 +24,7 @@ def evaluate(
     rotations: Annotated[int, typer.Option(min=1, help="Average probabilities over so many turned copies.")] = 1,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Which samples.")] = "test",
     batch_size: Annotated[int, typer.Option(min=1, help="Samples at once.")] = 250,
+    outlines: Annotated[bool, typer.Option("--outlines", help="Segmentation: no scans in the picture.")] = False,
 ) -> None:
     """Accuracy of a trained model, with its standard error, for each class, and who is taken for whom.
 
@@ -34,7 +35,8 @@ def evaluate(
     it. The figures are also written into the run folder, as evaluation-*.json.
 
     Of a segmentation it gives Dice and HD95, the distance that 95 % of the surface keep, for each structure, with their
-    standard errors over cases, and says what was missed; evaluation-*.csv has a line for each case.
+    standard errors over cases, and says what was missed; evaluation-*.csv has a line for each case, evaluation-*.png
+    shows the best, the median and the worst; with '--outlines' without the scans, which not everybody may see.
     'steerformer evaluate runs/lesions data.test_rotation=any' turns each case by a rotation of its own.
     """
     words = changes or []
@@ -52,7 +54,7 @@ def evaluate(
             raise ValueError("--rotations is for classifiers; to turn the cases of a segmentation, say "
                              "data.test_rotation=any.")  # fmt: skip
         else:
-            evaluate_cases(opened, splits, path, details)
+            evaluate_cases(opened, splits, path, details, scans=not outlines)
             return
     _show(found, {**details, **more}, path)
 

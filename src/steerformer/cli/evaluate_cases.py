@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from steerformer.train.cases import CaseResult
 
 
-def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, Any]) -> None:
-    """Judge the cases of a split, write figures beside ``path`` as JSON and CSV, and show them."""
+def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, Any], *, scans: bool) -> None:
+    """Judge the cases of a split, write figures beside ``path`` as JSON and CSV, and show them.
+
+    In the picture of good and bad cases the outlines lie on the scans, if ``scans``.
+    """
     from steerformer.train.cases import report, table
     from steerformer.train.segmentation import judge_cases
 
@@ -36,14 +39,16 @@ def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, 
     files = path, path.with_suffix(".csv"), path.with_suffix(".png")
     write_json(files[0], found)
     write_whole(files[1], table(results))
-    _write_picture(run, splits, details["split"], results, files[2])
+    _write_picture(run, splits, details["split"], results, files[2], scans=scans)
     console.print(_structures_table(found))
     for line in _lines(found):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     console.print(f"wrote {', '.join(map(str, files))}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _write_picture(run: "Run", splits: "Splits", split: str, results: "list[CaseResult]", path: Path) -> None:
+def _write_picture(
+    run: "Run", splits: "Splits", split: str, results: "list[CaseResult]", path: Path, *, scans: bool
+) -> None:
     """The best, the median and the worst case; they are predicted again, since nobody can keep all label maps."""
     from steerformer import plots
     from steerformer.infer.examples import Example, best_median_worst, examples_picture
@@ -61,7 +66,7 @@ def _write_picture(run: "Run", splits: "Splits", split: str, results: "list[Case
     numbers = best_median_worst([result.dice for result in results])
     judge_cases(run.model, cases, numbers.values(), classes=splits.classes, distances=False, watch=add)
     if examples:
-        plots.save(examples_picture(examples, classes=splits.classes), path)
+        plots.save(examples_picture(examples, classes=splits.classes, scans=scans), path)
 
 
 def _structures_table(found: dict[str, Any]) -> Table:

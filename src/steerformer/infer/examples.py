@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 from jaxtyping import Float, Integer
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from steerformer.infer.overlay import View, add_legend, draw, views
 
 _HEIGHT = 2.6  # of a picture, in inches
+_PAPER = 0.93  # how bright it is where scans are left out
 
 
 class Example(NamedTuple):
@@ -22,12 +24,15 @@ class Example(NamedTuple):
     spacing: tuple[float, ...]
 
 
-def examples_picture(chosen: Sequence[Example], *, classes: Sequence[str]) -> Figure:
+def examples_picture(chosen: Sequence[Example], *, classes: Sequence[str], scans: bool = True) -> Figure:
     """A column for each case: true outlines above, predicted ones below; of volumes the slice from above.
 
-    The slice is that in the middle of the true labels.
+    The slice is that in the middle of the true labels. Without ``scans`` only outlines are drawn: not all scans may be
+    shown to others.
     """
     columns = [[_view(case, labels) for labels in (case.truth, case.predicted)] for case in chosen]
+    if not scans:
+        columns = [[view._replace(shown=np.full_like(view.shown, _PAPER)) for view in pair] for pair in columns]
     shapes = [(view.shown.shape[0] * view.steps[0], view.shown.shape[1] * view.steps[1]) for view, _ in columns]
     widths = [width / height for height, width in shapes]
     size = (_HEIGHT * sum(widths) + 0.4, 2 * _HEIGHT + 1.0)
