@@ -1,6 +1,7 @@
 """``steerformer predict`` with models that segment: label maps in the very geometry of the scans."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -220,7 +221,10 @@ def test_a_volume_larger_than_memory_is_predicted_within_it(volume_run, tmp_path
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
-        return int(done.stdout.split()[-1]) * 1024, np.asarray(nibabel.load(tmp_path / memory / path.name).dataobj)
+        taken = int(done.stdout.split()[-1]) * 1024
+        told = float(re.search(rb"with (\d+)M of memory at most", done.stdout)[1]) * 2**20
+        assert told == pytest.approx(taken, rel=0.02)
+        return taken, np.asarray(nibabel.load(tmp_path / memory / path.name).dataobj)
 
     least, _ = peak((12, 12, 12), "8G")
     whole, expected = peak((80, 72, 77), "8G")

@@ -63,7 +63,10 @@ def segment_files(run: "Run", files: Sequence[Path], out: Path, wishes: Wishes) 
             left.finish()
     count = len(jobs) - len(bad)
     console.print(
-        f"wrote {count} label map{'s' * (count != 1)} into {out}", highlight=False, soft_wrap=True, markup=False
+        f"wrote {count} label map{'s' * (count != 1)} into {out}{_peak(wishes.memory)}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
     )
     if bad:
         fail("; ".join([f"{len(bad)} of {len(jobs)} scans could not be segmented", *bad]) + ".")
@@ -118,6 +121,14 @@ def _bytes(text: str | None) -> int | None:
         return parse_bytes(text)
     free = free_memory()
     return None if free is None else resident() + int(_FREE * free)
+
+
+def _peak(allowed: str | None) -> str:
+    """How much memory was taken, for those who set a limit."""
+    from steerformer.infer.memory import as_text, highest
+
+    peak = highest()
+    return f", with {as_text(peak)} of memory at most ({allowed} allowed)" if allowed and peak else ""
 
 
 def _read(run: "Run", scan: tuple[Path, ...]) -> "Scan":

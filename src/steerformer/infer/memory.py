@@ -8,6 +8,7 @@ from pathlib import Path
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_forgotten = 0  # the highest peak before the system's count was last started anew
 
 
 def parse_bytes(text: str) -> int:
@@ -46,13 +47,21 @@ def resident() -> int:
     return _status("VmRSS") or 0
 
 
+def highest() -> int | None:
+    """Most bytes of memory that this process ever had; ``None`` where the system does not tell."""
+    peak = _status("VmHWM")
+    return None if peak is None else max(peak, _forgotten)
+
+
 def peak_of(work: Callable[[], object]) -> int | None:
     """Bytes that the process has at most while ``work`` runs, beyond what it has before; ``None`` if not known.
 
     It is the system's own count of pages, so scratch space of libraries counts as well. Only Linux lets a process start
     that count anew.
     """
+    global _forgotten
     before = resident()
+    _forgotten = highest() or 0
     try:
         _RESET.write_text("5")
     except OSError:
