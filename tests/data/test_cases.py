@@ -145,19 +145,20 @@ def test_patches_favour_what_is_not_background(make):
         assert low <= sum(hits) / len(hits) <= high
 
 
+@pytest.mark.parametrize("outside", ["ignore", "background"])
 @pytest.mark.parametrize("settings", [{}, {"patch": (7, 6, 5)}, {"patch": (7, 6, 20)}])
-def test_cases_to_train_on_are_turned_with_their_labels(make, settings):
-    splits = make(train_rotation="any", **settings)
+def test_cases_to_train_on_are_turned_with_their_labels(make, settings, outside):
+    splits = make(train_rotation="any", outside=outside, **settings)
     for index, number in enumerate(splits.train.numbers.tolist()):
         case = labelled(number)
         x, labels = splits.train[index]
-        check_turned(x, labels, case, outside=IGNORE)
+        check_turned(x, labels, case, outside=IGNORE if outside == "ignore" else 0)
         assert torch.equal(splits.train[index][0], x)
         splits.train.set_epoch(splits.train.epoch + 1)
         assert not torch.equal(splits.train[index][0], x)
 
 
-def check_turned(x, labels, case, *, outside):
+def check_turned(x, labels, case, *, outside, exact=True):
     """Labels are those of the places that voxels show, and the places are those of a turned grid."""
     spacing = torch.tensor(case.spacing)
     inside, shown = x[0] > 1 - 1e-5, x[1:].movedim(0, -1)
@@ -165,7 +166,8 @@ def check_turned(x, labels, case, *, outside):
     voxel = shown[inside] / spacing
     sure = ((voxel - voxel.round()).abs() < 0.45).all(dim=-1)  # halfway, rounding decides
     expected = case.labels.long()[tuple(voxel.round().long().unbind(-1))]
-    assert torch.equal(expected[sure], labels[inside][sure]) and sure.sum() > 20
+    right = (expected == labels[inside])[sure].float().mean()
+    assert sure.sum() > 20 and (right == 1 if exact else right > 0.8)
     mine = (inside.nonzero() * spacing).double()
     one, other = mine - mine.mean(dim=0), shown[inside].double() - shown[inside].double().mean(dim=0)
     R = torch.linalg.lstsq(one, other).solution.T
@@ -183,7 +185,7 @@ def test_cases_to_test_on_are_turned_once_and_for_all(make, dim):
     for part, standing in ((splits.test, upright.test), (splits.validation, upright.validation)):
         x, labels = part[0]
         case = labelled(int(part.numbers[0]), (12, 13, 10)[:dim])
-        check_turned(x, labels, case, outside=0)
+        check_turned(x, labels, case, outside=0, exact=False)
         volume = [float((found[0][1] > 0).sum()) for found in ([part[0]], [standing[0]])]
         assert volume[0] == pytest.approx(volume[1], rel=0.15)  # nothing is cut off
         part.set_epoch(3)

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from steerformer import SO2, SO3, FieldType
-from steerformer.data.turn import plane_rotations, sample, turn, turn_whole
+from steerformer.data.turn import plane_rotations, sample, turn, turn_labels, turn_whole
 from steerformer.fields import permute_axes, voxel_coordinates
 
 
@@ -43,27 +43,51 @@ def test_a_wrong_rotation_would_be_seen(float64):
 
 def test_a_grid_that_grows_holds_all_that_is_turned(group, float64):
     shape = (5, 8, 6)[: group.dim]
-    x = torch.randn(1, 2, *shape)
+    x, labels = torch.randn(2, *shape), torch.randint(4, shape)
     for R in group.grid_rotations():
-        turned = turn_whole(x, R, (1.0,) * group.dim, mode="bilinear")
-        expected = permute_axes(x, R)
-        assert turned.shape == expected.shape
-        assert_close(turned, expected, rtol=0, atol=1e-9)
+        expected = permute_axes(x[None], R)[0]
+        assert_close(turn_whole(x, R, (1.0,) * group.dim), expected, rtol=0, atol=1e-6)
+        assert torch.equal(turn_labels(labels, R, (1.0,) * group.dim), permute_axes(labels[None, None], R)[0, 0])
     R = group.random_rotation()
-    corners = torch.ones(1, 1, *shape)
-    kept = turn_whole(corners, R, (1.0,) * group.dim, mode="nearest").sum()
-    assert float(kept) == pytest.approx(corners.numel(), rel=0.1)
+    for kept in (
+        turn_whole(torch.ones(1, *shape), R, (1.0,) * group.dim),
+        turn_labels(torch.ones(shape).long(), R, (1.0,) * group.dim),
+    ):
+        assert float(kept.sum()) == pytest.approx(math.prod(shape), rel=0.1)
 
 
 def test_turning_is_by_millimetres_where_voxels_are_not_cubes(group, float64):
     spacing, shape = (1.0, 2.0, 0.5)[: group.dim], (9, 8, 14)[: group.dim]
     R = group.random_rotation()
-    x = voxel_coordinates(shape, spacing).movedim(-1, 0)[None]  # every voxel tells its place, exactly when interpolated
-    inside = turn_whole(torch.ones(1, 1, *shape), R, spacing, mode="bilinear")[0, 0] > 1 - 1e-9
-    turned = turn_whole(x, R, spacing, mode="bilinear")[0]
+    x = voxel_coordinates(shape, spacing).movedim(-1, 0)  # every voxel tells its place, exactly when interpolated
+    inside = turn_whole(torch.ones(1, *shape), R, spacing)[0] > 0
+    turned = turn_whole(x, R, spacing)
     places = voxel_coordinates(turned.shape[1:], spacing)
-    assert inside.sum() > 0.3 * x[0, 0].numel()
-    assert_close(turned.movedim(0, -1)[inside], (places @ R)[inside], rtol=0, atol=1e-9)
+    assert inside.sum() > 0.3 * x[0].numel()
+    assert_close(turned.movedim(0, -1)[inside], (places @ R)[inside], rtol=0, atol=1e-6)
+
+
+def test_detail_is_kept_and_labels_have_their_own_outline(group, float64):
+    """A wave of five voxels, and a ball of label 2 in label 1: both are known at every place."""
+    shape = (30, 33, 31)[: group.dim]
+    wave = torch.randn(group.dim)
+    wave *= 2 * math.pi / 5 / wave.norm()
+
+    def scene(places):
+        return (places @ wave).cos(), 1 + (places.square().sum(-1) < 100).long()
+
+    R, spacing = group.random_rotation(), (1.0,) * group.dim
+    x, labels = scene(voxel_coordinates(shape).double())
+    turned, found = turn_whole(x[None], R, spacing)[0], turn_labels(labels, R, spacing)
+    places = voxel_coordinates(turned.shape).double() @ R
+    expected, outline = scene(places)
+    middle = places.norm(dim=-1) < 12
+    error = (turned - expected)[middle].square().mean().sqrt()
+    linear = sample(x[None, None], places[None].to(x))[0, 0]
+    assert error < 0.02 < 0.06 < (linear - expected)[middle].square().mean().sqrt()
+    nearest = sample(labels[None, None].to(x), places[None].to(x), mode="nearest")[0, 0].long()
+    wrong, ragged = ((each != outline)[middle].sum() for each in (found, nearest))
+    assert wrong < ragged and set(found.unique().tolist()) == {0, 1, 2}
 
 
 def test_a_single_slice_can_be_sampled(float64):

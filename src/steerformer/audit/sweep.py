@@ -87,15 +87,11 @@ def _scores(
 ) -> tuple[float, float, float]:
     """Agreement, Dice and ceiling of one case."""
     expected = upright.argmax(0)
-    turned = probabilities(_there(case.x, R, case.spacing))
+    turned = probabilities(turn_whole(case.x, R, case.spacing))
     found = _back(turned, R, case).argmax(0)
-    ceiling = _back(_there(upright, R, case.spacing), R, case).argmax(0)
+    ceiling = _back(turn_whole(upright, R, case.spacing), R, case).argmax(0)
     count = len(upright)
     return _dice(found, expected, count), _dice(found, case.labels, count), _dice(ceiling, expected, count)
-
-
-def _there(x: Tensor, R: Tensor, spacing: Sequence[float]) -> Tensor:
-    return turn_whole(x[None], R, spacing, mode="bilinear")[0]
 
 
 def _back(turned: Tensor, R: Tensor, case: Case) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from steerformer.data.base import Numbered
 from steerformer.data.config import CasesConfig
 from steerformer.data.stored import Stored
-from steerformer.data.turn import sample, turn_whole
+from steerformer.data.turn import sample, turn_labels, turn_whole
 from steerformer.fields import voxel_coordinates
 from steerformer.groups import SO2, SO3
 
@@ -61,8 +61,7 @@ class Cases(Numbered):
         if self.config.test_rotation == "none":
             return x, labels
         R = _rotation(len(case.shape), self.generator(index, fixed=True))
-        turned = turn_whole(labels[None, None].float(), R, case.spacing, mode="nearest")[0, 0]
-        return turn_whole(x[None], R, case.spacing, mode="bilinear")[0], turned
+        return turn_whole(x, R, case.spacing), turn_labels(labels, R, case.spacing)
 
     def _cut(self, index: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         case, random = self.stored[index], self.generator(index)
@@ -93,8 +92,7 @@ def _starts(n: int, size: int, outside: str) -> tuple[int, int]:
     """
     if outside == "background":
         return -(size // 2), n - 1 - size // 2
-    middle = int((n - size) / 2)
-    return (0, n - size) if n >= size else (middle, middle)
+    return (0, n - size) if n >= size else (_middle(n, size), _middle(n, size))
 
 
 def _straight(case: Stored, corner: list[int], shape: Sequence[int], outside: int) -> tuple[Tensor, Tensor]:
@@ -123,7 +121,12 @@ def _turned(case: Stored, corner: list[int], shape: Sequence[int], outside: int,
 
 
 def _centred(shape: Sequence[int], target: Sequence[int]) -> list[int]:
-    return [int((n - size) / 2) for n, size in zip(shape, target, strict=True)]
+    return [_middle(n, size) for n, size in zip(shape, target, strict=True)]
+
+
+def _middle(n: int, size: int) -> int:
+    """Where a part of ``size`` voxels begins that has the middle of ``n`` in its middle."""
+    return int((n - size) / 2)
 
 
 def _rotation(dim: int, random: torch.Generator) -> Tensor:

@@ -140,14 +140,14 @@ class CasesConfig(Config):
     foreground: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Part of the patches that are centred on a pixel or voxel of a class other than the background."""
     outside: Literal["ignore", "background"] = "ignore"
-    """What is learned of the padding around training cases: nothing, or that it is background. Patches then reach over
-    the edges of the cases, so that a network does not take the edge of a scan, which other scans have elsewhere, for a
-    sign of what lies there."""
+    """What is learned of the padding around training cases: nothing, or that it is background. With background,
+    patches also reach over the edges of the cases, so that a network does not take the edge of a scan, which other
+    scans have elsewhere, for a sign of what lies there."""
     train_rotation: Literal["none", "any"] = "none"
     """any: turn every training case by a new random rotation in each epoch."""
     test_rotation: Literal["none", "any"] = "none"
-    """any: turn each validation and test case by one random rotation of its own; the grid grows so that nothing is
-    cut off, and what is new is 0 and background."""
+    """any: turn each validation and test case by one random rotation of its own, by cubic splines; the grid grows so
+    that nothing is cut off, and what is new is 0 and background."""
     train: Part | None = None
     """Cases to train on: their number, or their share from 0 to 1; null for all that are left."""
     validation: Part = 0.2
