@@ -116,12 +116,12 @@ def _layers_panel(axes: Axes, found: "Check | SegmentationCheck") -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def learning_curves(curves: Mapping[str, Sequence[float]], *, label: str = "validation accuracy, %") -> Figure:
-    """Accuracy after each epoch, a line for each name."""
+def learning_curves(curves: Mapping[str, Sequence[float | None]], *, label: str = "validation accuracy, %") -> Figure:
+    """Accuracy after each epoch, a line for each name; epochs that were not judged have none."""
     figure, axes = _figure(7.2, 3.4)
     for (name, values), colour in zip(curves.items(), PALETTE, strict=False):
-        epochs = range(1, len(values) + 1)
-        axes.plot(epochs, [100 * value for value in values], ".-", color=colour, label=name, linewidth=1.6)
+        known = {epoch: 100 * value for epoch, value in enumerate(values, start=1) if value is not None}
+        axes.plot(list(known), list(known.values()), ".-", color=colour, label=name, linewidth=1.6)
     axes.set(xlabel="epoch", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend(axes)

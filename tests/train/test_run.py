@@ -137,6 +137,30 @@ def test_patience_ends_a_run_that_makes_no_progress(tmp_path):
     assert len(history) == figures(found)["best_epoch"] + 2
 
 
+def test_validations_may_be_rare_but_the_last_epoch_has_one(tmp_path):
+    found = run(experiment(epochs=5, validate_every=2), tmp_path / "run")
+    rows = figures(found)["history"]
+    assert [row["epoch"] for row in rows if row["validation_accuracy"] is not None] == [2, 4, 5]
+    assert all((row["validation_loss"] is None) == (row["validation_accuracy"] is None) for row in rows)
+    best = figures(found)["best_epoch"]
+    assert best == max((row for row in rows if row["validation_accuracy"] is not None), key=lambda row: (
+        row["validation_accuracy"], -row["validation_loss"]))["epoch"]  # fmt: skip
+    table = list(csv.DictReader((found / "metrics.csv").read_text().splitlines()))
+    assert [row["validation_loss"] == "" for row in table] == [True, False, True, False, False]
+
+
+def test_a_score_of_nothing_is_better_than_none():
+    state = State(score="dice")
+    rows = [{"epoch": 1, "validation_dice": None}, {"epoch": 2, "validation_dice": 0.0, "validation_loss": 9.0},
+            {"epoch": 3, "validation_dice": None}]  # fmt: skip
+    assert [state.close_epoch(row) for row in rows] == [True, True, False]
+
+
+def test_patience_does_not_end_between_two_validations():
+    with pytest.raises(ValueError, match=r"patience 2 would end before the next validation, validate_every = 3"):
+        experiment(patience=2, validate_every=3)
+
+
 def test_patience_needs_something_to_look_at(tmp_path):
     with pytest.raises(ConfigError, match=r"patience needs samples to validate on"):
         run(experiment(data={"validation": 0}, patience=2), tmp_path / "run")

@@ -110,7 +110,7 @@ def _run_section(name: str, record: Record, images: Path) -> str:
     curves = {
         label: [epoch[f"{key}_{score.lower()}"] for epoch in history]
         for label, key in (("training", "train"), ("validation", "validation"))
-        if history and history[0].get(f"{key}_{score.lower()}") is not None
+        if any(epoch.get(f"{key}_{score.lower()}") is not None for epoch in history)
     }
     plots.save(plots.learning_curves(curves, label=f"{score}, %"), images / f"results-{name}-curves.png")
     lines = [f"### {name}", f"```\n{_command(environment)}\n```", _facts(record)]

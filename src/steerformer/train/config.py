@@ -51,6 +51,9 @@ class TrainingConfig(Config):
     """Part of the cross entropy that is spread over all classes."""
     ema: Share | None = None
     """Decay of a moving average of the weights, which is then what is validated, tested and kept as best."""
+    validate_every: Positive = 1
+    """Epochs between two validations, of which the last epoch has one in any case: whole scans may take longer to
+    validate on than an epoch of patches takes to learn."""
     patience: Positive | None = None
     """Stop after so many epochs without progress on the validation samples: a better accuracy or Dice, or the same
     one with a lower loss."""
@@ -84,6 +87,14 @@ class TrainingConfig(Config):
         if self.batch_size % self.accumulate:
             raise ValueError(
                 f"batch_size {self.batch_size} cannot be cut into accumulate = {self.accumulate} equal parts"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _patience_meets_validations(self) -> "TrainingConfig":
+        if self.patience is not None and self.patience < self.validate_every:
+            raise ValueError(
+                f"patience {self.patience} would end before the next validation, validate_every = {self.validate_every}"
             )
         return self
 

@@ -168,7 +168,7 @@ class Loop:
             f"validation_{score}": None,
             "learning_rate": learning_rate(self.config, self.total_step - 1, self.batches.steps),
         }
-        if len(self.splits.validation):
+        if len(self.splits.validation) and self._is_validated(state.epoch + 1):
             found = self.task.judge(self.fabric, self.learner.result, self.splits.validation)
             row |= {"validation_loss": found.loss, f"validation_{score}": found.score}
             if not math.isfinite(found.loss):
@@ -180,6 +180,9 @@ class Loop:
         on_first(self.fabric, lambda: self._write_epoch(best))
         self._save()
         self.reporter.epoch(state.history[-1], best=best)
+
+    def _is_validated(self, epoch: int) -> bool:
+        return epoch % self.config.validate_every == 0 or epoch == self.config.epochs
 
     def _write_epoch(self, best: bool) -> None:
         if best:

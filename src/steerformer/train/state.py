@@ -59,8 +59,8 @@ class State:
         return asdict(self)
 
     def _rank(self, row: dict[str, Any]) -> tuple[float, float, int]:
-        """Of two epochs the better one is larger; without validation it is the later one."""
+        """Of two epochs the better one is larger: one with validation, and of two without the later one."""
         score = row[f"validation_{self.score}"]
         if score is None:
-            return 0.0, 0.0, row["epoch"]
+            return -1.0, 0.0, row["epoch"]
         return score, -row["validation_loss"], -row["epoch"]
