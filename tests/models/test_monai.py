@@ -10,6 +10,7 @@ import steerformer as sf
 from models.small import monai_unet
 from steerformer import SO2, SO3
 from steerformer.config import ConfigError
+from steerformer.models.summary import count
 
 
 def test_without_monai_one_line_says_how_to_get_it(monkeypatch):
@@ -56,10 +57,11 @@ def test_there_and_back(control, tmp_path):
     assert torch.equal(back(x), control.eval()(x))
 
 
-@pytest.mark.parametrize(("name", "count"), [("ph2-monai-cpu", 101_729), ("hippocampus-monai-cpu", 54_600)])
-def test_as_large_as_what_it_is_the_control_of(name, count):
+@pytest.mark.parametrize(("data", "other"), [("ph2", "transformer-k4"), ("hippocampus", "transformer-l2")])
+def test_as_large_as_what_it_is_the_control_of(data, other):
     pytest.importorskip("monai", reason="the control is MONAI's UNet")
-    assert sum(parameter.numel() for parameter in sf.models.build(name).parameters()) == count
+    control, steerable = (count(sf.models.build(f"{data}-{name}-cpu"))[0] for name in ("monai", other))
+    assert control == pytest.approx(steerable, rel=0.15)
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 8, 8, 8), (1, 8, 8), (2, 1, 8, 8)])
