@@ -101,7 +101,7 @@ def _dice_panel(axes: Axes, found: "SegmentationCheck", key: str) -> None:
             axes.plot(sweep.angles, lines.T, color=colour, linewidth=0.6, alpha=0.5)
     axes.set(xlabel="angle by which cases are turned, degrees", ylim=(0, 1.01))
     axes.set_xticks(np.arange(min(found.sweep.angles), max(found.sweep.angles) + 1, 45))
-    axes.legend(frameon=False, fontsize=8, loc="lower left")
+    axes.legend(frameon=False, fontsize=8, loc="best")
 
 
 def _layers_panel(axes: Axes, found: "Check | SegmentationCheck") -> None:

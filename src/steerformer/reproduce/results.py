@@ -95,8 +95,14 @@ def _record(folder: Path) -> Record | None:
         "environment": environment,
         "evaluations": {file.stem: _evaluation(file) for file in sorted(folder.glob("evaluation-*.json"))},
         "pictures": _pictures(folder, check or {}),
-        "check": check and {key: check[key] for key in _CHECKED if key in check},
+        "check": check and {key: check[key] for key in _CHECKED if key in check} | _scenes(check),
     }
+
+
+def _scenes(check: Record) -> Record:
+    """The error of the logits of smooth scenes at any angle, which stand last among the layers."""
+    layers = check.get("layers_arbitrary")
+    return {"scenes": layers[-1]["total"]} if layers else {}
 
 
 def _pictures(folder: Path, check: Record) -> list[str]:

@@ -41,9 +41,10 @@ def cases_line(found: Record) -> str:
 
 def check_line(name: str, check: Record) -> str:
     """What turning cases does to the predictions, of the run and, if there was one, of a control beside it."""
+    scenes = f", any rotation those of smooth scenes by {100 * check['scenes']:.1f} %" if "scenes" in check else ""
     text = (
         f"`steerformer check runs/{name}`: the grid's own rotations change the logits by {check['grid']['worst']:.1e} "
-        f"at worst. {_swept(check['sweep'])}, on {len(check['cases'])} cases."
+        f"at worst{scenes}. {_swept(check['sweep'])}, on {len(check['cases'])} cases."
     )
     return f"{text} Of a control: {_swept(check['control'])}." if check.get("control") else text
 
