@@ -57,12 +57,13 @@ def measure(preset: str, space: tuple[int, ...]) -> dict[str, Any]:
     """One step on noise: peak of the process in bytes, its use before, and seconds."""
     torch.manual_seed(0)
     model = models.build(preset)
-    channels, classes = model.in_type.channels, model.out_type.channels
     optimizer = torch.optim.Adam(model.parameters())
-    x, labels = torch.randn(1, channels, *space), torch.randint(classes, (1, *space))
+    x = torch.randn(1, model.in_type.channels, *space)
 
     def step() -> None:
-        F.cross_entropy(model(x), labels).backward()
+        logits = model(x)
+        labels = torch.randint(logits.shape[1], (1, *logits.shape[2:]))  # of the volume or of each voxel
+        F.cross_entropy(logits, labels).backward()
         optimizer.step()
 
     before, start = resident(), time.perf_counter()
