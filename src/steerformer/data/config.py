@@ -130,10 +130,10 @@ class CasesConfig(Config):
     """Cut off what is 0 in all channels, but for a margin of so many pixels or voxels; null cuts nothing."""
     size: Sizes | None = None
     """Resample every case to so many pixels or voxels along each axis, whatever its proportions; one number counts
-    for all axes; null for as many as it has."""
+    for all axes; null for as many as it has. Dice and HD95 are measured on this grid."""
     spacing: Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_listed)] | None = None
     """Resample every case to pixels or voxels of this size along each axis, in millimetres where the files tell; null
-    leaves them as they are."""
+    leaves them as they are. Dice and HD95 are measured on this grid."""
     patch: Sizes | None = None
     """Train on patches of this size, a new one of each case in each epoch; null for whole cases, padded to one size.
     One validates and tests on whole cases."""
