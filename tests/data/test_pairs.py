@@ -123,8 +123,14 @@ def test_what_is_missing_is_said(tmp_path):
 
 @pytest.mark.parametrize(
     "classes, message",
-    [(1, "classes"), (["lesion", "x"], "the first class is background, got 'lesion'"), (["background"], "classes")],
+    [
+        (1, "classes"),
+        (["lesion", "x"], "the first class is background, got 'lesion'"),
+        (["background"], "classes"),
+        (["background", "x", "y", "x"], "each class has a name of its own, got 'x' twice"),
+        (["background", "background"], "each class has a name of its own, got 'background' twice"),
+    ],
 )
-def test_classes_begin_with_the_background(classes, message):
+def test_classes_begin_with_the_background_and_have_names_of_their_own(classes, message):
     with pytest.raises(ConfigError, match=message):
         validate(DataConfig, {"name": "pairs", "classes": classes}, where="data")

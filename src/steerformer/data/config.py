@@ -206,8 +206,12 @@ class PairsConfig(CasesConfig):
     @field_validator("classes")
     @classmethod
     def _background_first(cls, classes: int | tuple[str, ...]) -> int | tuple[str, ...]:
-        if not isinstance(classes, int) and classes[0] != "background":
+        if isinstance(classes, int):
+            return classes
+        if classes[0] != "background":
             raise ValueError(f"the first class is background, got {classes[0]!r}")
+        if twice := [name for number, name in enumerate(classes) if name in classes[:number]]:
+            raise ValueError(f"each class has a name of its own, got {twice[0]!r} twice")
         return classes
 
 

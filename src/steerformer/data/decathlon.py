@@ -52,6 +52,8 @@ def find(config: DecathlonConfig) -> Task:
         raise DataError(f"{path} lists {len(modalities)} modalities, got channels={config.channels}.")
     if len(classes) < 2:
         raise DataError(f"{path} lists {len(classes)} label, expected the background and at least one more.")
+    if twice := [name for number, name in enumerate(classes) if name in classes[:number]]:
+        raise DataError(f"{path} gives several labels the name {twice[0]!r}.")
     sources = tuple(_source(entry, path, modalities, classes) for entry in values.get("training") or ())
     if not sources:
         raise DataError(f"{path} lists no volumes under 'training'.")
