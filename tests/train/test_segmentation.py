@@ -210,3 +210,9 @@ def test_the_table_has_a_line_for_each_case_and_says_why_a_distance_is_not_there
     assert [row["a hd95"] for row in rows] == ["2", "3", "invented", ""]
     assert [row["b hd95"] for row in rows] == ["4", "missed", "", ""]
     assert [row["dice"] for row in rows] == ["0.7", "0.3", "0", ""]
+
+
+def test_a_class_and_a_region_of_one_name_have_columns_of_their_own():
+    classes, joined = ({"core": Overlap("found", dice, 1.0)} for dice in (0.25, 0.75))
+    (row,) = csv.DictReader(table([CaseResult("p1", 0.0, classes, joined)]).splitlines())
+    assert (row["dice"], row["core dice"], row["region core dice"]) == ("0.25", "0.25", "0.75")
