@@ -141,6 +141,8 @@ def test_whole_numbers_in_floating_point_are_labels(tmp_path):
         ({"labels": {"0": "background", "1": "x", "2": "x"}}, "gives several labels the name 'x'"),
         ({"labels": {"0": "0", "1": "background"}}, "gives several labels the name 'background'"),
         ({"training": []}, "lists no volumes under 'training'"),
+        ({"training": 5}, "lists no volumes under 'training'"),
+        ({"training": None}, "lists no volumes under 'training'"),
         ({"training": ["a.nii"]}, "should list an image and a label for each case"),
     ],
 )

@@ -54,9 +54,10 @@ def find(config: DecathlonConfig) -> Task:
         raise DataError(f"{path} lists {len(classes)} label, expected the background and at least one more.")
     if twice := [name for number, name in enumerate(classes) if name in classes[:number]]:
         raise DataError(f"{path} gives several labels the name {twice[0]!r}.")
-    sources = tuple(_source(entry, path, modalities, classes) for entry in values.get("training") or ())
-    if not sources:
+    entries = values.get("training")
+    if not isinstance(entries, list) or not entries:
         raise DataError(f"{path} lists no volumes under 'training'.")
+    sources = tuple(_source(entry, path, modalities, classes) for entry in entries)
     _require_files(sources, path)
     return Task(str(values.get("name", root.name)), sources, modalities, classes, path.parent)
 
