@@ -155,6 +155,8 @@ def test_bad_settings_are_named():
         ({"spacing": -1}, "spacing"),
         ({"validation": -1}, "expected a number of cases, or a share of them from 0 to 1, got -1"),
         ({"test": 1.5}, "expected a number of cases, or a share"),
+        ({"train": True}, "expected a number of cases, or a share of them from 0 to 1, got true"),
+        ({"test": False}, "expected a number of cases, or a share of them from 0 to 1, got false"),
         ({"patch": []}, "patch"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -19,6 +19,13 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
+def _no_truth(value: object) -> object:
+    """``true`` would else be one case."""
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number of cases, or a share of them from 0 to 1, got {str(value).lower()}")
+    return value
+
+
 def _part(value: float) -> int | float:
     if value < 0 or not (value < 1 or float(value).is_integer()):
         raise ValueError(f"expected a number of cases, or a share of them from 0 to 1, got {value}")
@@ -26,7 +33,7 @@ def _part(value: float) -> int | float:
 
 
 Sizes = Annotated[tuple[Positive, ...], BeforeValidator(_listed), Field(min_length=1)]
-Part = Annotated[float, AfterValidator(_part)]
+Part = Annotated[float, BeforeValidator(_no_truth), AfterValidator(_part)]
 
 
 class RotatedMNISTConfig(Config):
