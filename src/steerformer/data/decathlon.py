@@ -8,9 +8,7 @@ from typing import Any
 
 from steerformer.data.base import DataError, Progress, Splits, ignore
 from steerformer.data.config import DecathlonConfig
-from steerformer.data.labels import read_labels
-from steerformer.data.scans import read_scan
-from steerformer.data.sources import Labelled, Source, listed, load_sources
+from steerformer.data.sources import Labelled, Source, listed, load_sources, read_pair
 
 SOURCE = "a task: http://medicaldecathlon.com (unpack its archive)"
 
@@ -110,9 +108,9 @@ def _require_files(sources: tuple[Source, ...], path: Path) -> None:
 
 
 def _labelled(image: Path, label: Path, modalities: tuple[str, ...], classes: tuple[str, ...]) -> Labelled:
-    scan = read_scan(image, dim=3)
-    if len(scan.x) != len(modalities):
+    case = read_pair(image, label, classes, None, dim=3)
+    if len(case.x) != len(modalities):
         raise DataError(
-            f"{image} has {len(scan.x)} modalities, but dataset.json lists {len(modalities)}: {', '.join(modalities)}."
+            f"{image} has {len(case.x)} modalities, but dataset.json lists {len(modalities)}: {', '.join(modalities)}."
         )
-    return Labelled(scan.x, read_labels(label, scan, classes), scan.spacing)
+    return case

@@ -100,7 +100,7 @@ def regions(classes: Sequence[str]) -> dict[str, tuple[int, ...]]:
     {}
     """
     parts = class_structures(classes)
-    edema = [label for name, (label,) in parts.items() if re.search(r"o?edema", name, re.IGNORECASE)]
+    edema = [label for name, (label,) in parts.items() if re.search("edema", name, re.IGNORECASE)]
     bright = [label for name, (label,) in parts.items() if re.match(r"\W*enhancing", name, re.IGNORECASE)]
     if len(edema) != 1 or len(bright) != 1:
         return {}
