@@ -67,6 +67,7 @@ def test_whole_cases_are_what_they_were_prepared_to(make):
         assert torch.equal(labels, case.labels.long())
         assert splits.test.spacing(index) == (1.0, 1.0, 1.0)
         assert torch.equal(splits.test.counts[index], labels.flatten().bincount(minlength=3))
+        assert splits.test.present(index) == set(labels.unique().tolist())
     with pytest.raises(IndexError):
         splits.test[len(splits.test)]
 

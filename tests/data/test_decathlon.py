@@ -138,7 +138,11 @@ def test_whole_numbers_in_floating_point_are_labels(tmp_path):
         ({"modality": None}, "should have 'modality' with the names of 0, 1, 2 and so on, got None"),
         ({"labels": {"0": "background", "2": "x"}}, "should have 'labels' with the names of 0, 1, 2"),
         ({"labels": {"0": "background"}}, "lists 1 label, expected the background and at least one more"),
+        ({"labels": {"0": "background", "1": "x", "2": "x"}}, "gives several labels the name 'x'"),
+        ({"labels": {"0": "0", "1": "background"}}, "gives several labels the name 'background'"),
         ({"training": []}, "lists no volumes under 'training'"),
+        ({"training": 5}, "lists no volumes under 'training'"),
+        ({"training": None}, "lists no volumes under 'training'"),
         ({"training": ["a.nii"]}, "should list an image and a label for each case"),
     ],
 )

@@ -55,7 +55,24 @@ def test_modalities_in_files_of_their_own_are_channels(tmp_path):
     assert x.shape == (2, 8, 9, 10)
     assert_close(5 * x[0], x[1])
     next((tmp_path / "imagesTr").glob("scan3_0001*")).unlink()
-    with pytest.raises(DataError, match=r"scan3_0000\.nii\.gz has modalities 0000, but lacks 0001, which others have"):
+    with pytest.raises(DataError, match=r"scan3_0000\.nii\.gz has modalities 0000, but lacks 0001: all have the same"):
+        load(config(tmp_path))
+
+
+def test_modalities_are_numbered_from_0(tmp_path):
+    write_pairs(tmp_path, kind="npy")
+    for path in list((tmp_path / "images").iterdir()):
+        path.rename(path.with_stem(f"{path.stem}_0001"))
+    with pytest.raises(DataError, match=r"scan0_0001\.npy has modalities 0001, but lacks 0000: .* from 0000\.$"):
+        load(config(tmp_path))
+
+
+def test_of_scans_with_modalities_only_that_without_a_mask_is_named(tmp_path):
+    write_pairs(tmp_path, kind="npy")
+    for path in list((tmp_path / "images").iterdir()):
+        path.rename(path.with_stem(f"{path.stem}_0000"))
+    (tmp_path / "masks" / "scan3.npy").unlink()
+    with pytest.raises(DataError, match=r"names do not match: no mask in .*masks for scan3\.$"):
         load(config(tmp_path))
 
 
@@ -123,8 +140,14 @@ def test_what_is_missing_is_said(tmp_path):
 
 @pytest.mark.parametrize(
     "classes, message",
-    [(1, "classes"), (["lesion", "x"], "the first class is background, got 'lesion'"), (["background"], "classes")],
+    [
+        (1, "classes"),
+        (["lesion", "x"], "the first class is background, got 'lesion'"),
+        (["background"], "classes"),
+        (["background", "x", "y", "x"], "each class has a name of its own, got 'x' twice"),
+        (["background", "background"], "each class has a name of its own, got 'background' twice"),
+    ],
 )
-def test_classes_begin_with_the_background(classes, message):
+def test_classes_begin_with_the_background_and_have_names_of_their_own(classes, message):
     with pytest.raises(ConfigError, match=message):
         validate(DataConfig, {"name": "pairs", "classes": classes}, where="data")

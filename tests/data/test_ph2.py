@@ -99,13 +99,27 @@ def test_bad_photographs_are_named(tmp_path, spoil, message):
         load(PH2Config(root=tmp_path, **FEW))
 
 
+def odd_masks(value, kind=np.uint8):
+    masks = np.zeros((6, 12, 20), kind)
+    masks[4, 5] = value
+    return masks
+
+
+def test_a_lesion_may_fill_the_frame(tmp_path):
+    write_ph2_npz(tmp_path / "ph2.npz", masks=np.full((6, 12, 20), 255, np.uint8))
+    assert load(PH2Config(root=tmp_path, size=None, **FEW)).test[0][1].eq(1).all()
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
         ({"masks": None}, r"ph2\.npz lacks masks"),
         ({"images": np.zeros((6, 12, 20), np.uint8)}, r"ph2\.npz has images of shape \(6, 12, 20\)"),
         ({"masks": np.zeros((6, 12, 4), np.uint8)}, r"ph2\.npz has masks of shape \(6, 12, 4\)"),
-        ({"masks": np.full((6, 12, 20), 3, np.uint8)}, "masks with values up to 3"),
+        ({"masks": odd_masks(3)}, r"ph2\.npz \(IMD004\) holds the labels 0, 3, but there are 2 classes, 0 to 1"),
+        ({"masks": odd_masks(-1, np.int16)}, r"ph2\.npz \(IMD004\) holds the labels -1, 0, but there are 2"),
+        ({"masks": odd_masks(np.nan, float)}, r"ph2\.npz has masks of float64, expected whole numbers"),
+        ({"masks": odd_masks("x", "U1")}, r"ph2\.npz has masks of <U1, expected whole numbers"),
         ({"ids": ["a"] * 6}, r"ph2\.npz has 1 different ids for 6 images"),
     ],
 )

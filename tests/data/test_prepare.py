@@ -10,6 +10,7 @@ from steerformer.config import ConfigError, validate
 from steerformer.data import DataError
 from steerformer.data.config import CasesConfig
 from steerformer.data.prepare import foreground_box, normalise, prepare
+from steerformer.infer.memory import peak_of
 
 
 def config(**settings):
@@ -74,6 +75,32 @@ def test_constant_and_empty_channels_become_zero(how):
     assert_close(normalise(x, how), torch.zeros(2, 4, 4))
 
 
+@pytest.mark.parametrize("shape, spacing", [((16, 13), 0.7), ((9, 10, 11), 1.7)])
+@pytest.mark.parametrize("how", ["nonzero", "image"])
+def test_a_constant_channel_is_still_one_after_resampling(how, shape, spacing):
+    found = prepare(torch.full((1, *shape), 100.1), (1.0,) * len(shape), config(normalise=how, spacing=spacing))
+    assert not found.x.any()
+
+
+@pytest.mark.parametrize("how", ["nonzero", "image"])
+def test_normalising_is_the_formula_in_double_precision(how):
+    x = 1000 * scan() + 7 * (scan() > 0)
+    for channel, result in zip(x.double(), normalise(x, how), strict=True):
+        chosen = channel != 0 if how == "nonzero" else torch.ones_like(channel, dtype=torch.bool)
+        expected = (channel - channel[chosen].mean()) / channel[chosen].std(correction=0)
+        assert torch.equal(result, expected.where(chosen, 0).float())
+
+
+@pytest.mark.parametrize("how", ["nonzero", "image"])
+def test_normalising_takes_little_more_memory_than_its_result(how):
+    x = torch.rand(1, 128, 128, 128)
+    normalise(x[:, :2], how)
+    peak = peak_of(lambda: normalise(x, how))
+    if peak is None:
+        pytest.skip("the system does not tell peaks of memory")
+    assert peak < (4 + 8) * x.numel()
+
+
 def test_what_is_cropped_does_not_count():
     x = scan()
     cropped = prepare(x, (1.0,) * 3, config(crop=0, normalise="image")).x
@@ -128,6 +155,8 @@ def test_bad_settings_are_named():
         ({"spacing": -1}, "spacing"),
         ({"validation": -1}, "expected a number of cases, or a share of them from 0 to 1, got -1"),
         ({"test": 1.5}, "expected a number of cases, or a share"),
+        ({"train": True}, "expected a number of cases, or a share of them from 0 to 1, got true"),
+        ({"test": False}, "expected a number of cases, or a share of them from 0 to 1, got false"),
         ({"patch": []}, "patch"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from data.scan_files import AFFINES, affine, numbers, write_nifti
 from steerformer.data import DataError
+from steerformer.data.labels import read_labels
 from steerformer.data.scans import read_scan, write_labels, write_probabilities
 
 SHAPE = (5, 6, 7)
@@ -171,6 +172,21 @@ def test_modalities_saved_in_other_axes_are_laid_over_each_other(tmp_path):
     matrix = affine() @ np.array([[-1, 0, 0, 4], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]])
     second = write_nifti(tmp_path / "b.nii", array[::-1], matrix)
     assert_close(*read_scan([first, second]).x)
+
+
+@pytest.mark.parametrize("first", ["nii", "npy"])
+def test_files_of_which_one_alone_tells_where_it_lies_are_refused(tmp_path, first):
+    """The scan of a NIfTI file is turned to right, front and up; an array of the same shape would not be."""
+    array = numbers((5, 5, 5))
+    nifti, plain = write_nifti(tmp_path / "a.nii", array, affine("mirrored")), tmp_path / "b.npy"
+    np.save(plain, array)
+    one, other = (nifti, plain) if first == "nii" else (plain, nifti)
+    message = rf"{other.name} and .*{one.name} cannot be laid over each other: one is NIfTI"
+    with pytest.raises(DataError, match=message):
+        read_scan([one, other])
+    with pytest.raises(DataError, match=message):
+        read_labels(other, read_scan(one), ("background", "lesion"))
+    assert read_scan([plain, plain]).x.shape == (2, 5, 5, 5)
 
 
 @pytest.mark.parametrize(

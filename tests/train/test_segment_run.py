@@ -2,17 +2,22 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+import torch
 import yaml
 
 from steerformer import data
 from steerformer.config import ConfigError
+from steerformer.data.base import ignore
+from steerformer.data.sources import Labelled, Source, load_sources
 from steerformer.train import Reporter, open_run, run
 from steerformer.train.cases import report
 from steerformer.train.segmentation import judge_cases
+from steerformer.train.tasks import voxel_note
 from train import tiny
 from train.spots import STEPS, experiment, values, write_spots
 from train.tiny import assert_same_run
@@ -125,6 +130,54 @@ def test_model_and_data_have_to_fit(root, tmp_path, changes, complaint):
     with pytest.raises(ConfigError, match=complaint):
         run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def splits_of(tmp_path, spacings, **settings):
+    sources = []
+    for number, spacing in enumerate(spacings):
+        (tmp_path / str(number)).touch()
+        case = Labelled(torch.rand(1, 6, 6, 6), torch.zeros(6, 6, 6, dtype=torch.uint8), spacing)
+        sources.append(Source(str(number), (tmp_path / str(number),), lambda case=case: case))
+    config = data.CasesConfig(validation=0, test=0, **settings)
+    return load_sources(sources, ("background", "spot"), config, ignore, where="here")
+
+
+@pytest.mark.parametrize(
+    ("spacings", "spacing", "settings", "advice"),
+    [
+        ([(1.0, 1.0, 3.0)] * 2 + [(1.0, 1.0, 1.0)], None, {}, r"set model.spacing=\[1,1,3\] or data.spacing=1\."),
+        ([(1.0, 1.0, 1.0)], (1.0, 1.0, 3.0), {}, r"set model.spacing=\[1,1,1\] or data.spacing=1\."),
+        ([(1.0, 1.0, 1.0)], None, {"size": (6, 6, 2)}, r"\[1,1,3\] or data.spacing=1 and data.size=null\."),
+        ([(2.0, 2.0, 6.0)], (1.0, 1.0, 3.0), {}, None),
+        ([(1.0, 1.0, 3.0)], None, {"spacing": 1.0}, None),
+        ([(1.0, 1.0, 1.05)], None, {}, None),
+    ],
+)
+def test_voxels_of_other_proportions_than_the_model_takes_are_told(root, tmp_path, spacings, spacing, settings, advice):
+    config = experiment(root, model={"group": "SO3", "spacing": spacing})
+    note = voxel_note(splits_of(tmp_path, spacings, **settings), config)
+    assert (note is None) == (advice is None)
+    if advice:
+        says = " x ".join(f"{size:g}" for size in spacing or (1, 1, 1))
+        assert f" mm, but model.spacing says {says}: rotations are then not those of space; set" in note
+        assert re.search(advice, note)
+
+
+class Heard(Breaking):
+    def __init__(self):
+        super().__init__(at=1)
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+def test_a_run_says_it_of_its_pixels(root, tmp_path):
+    reporter = Heard()
+    with pytest.raises(PowerCutError):
+        run(experiment(root, data={"size": [12, 32]}), tmp_path / "run", reporter=reporter)
+    (line,) = (line for line in reporter.lines if "rotations" in line)
+    assert re.match(r"voxels are 1\.\d+ x 0\.5, but model.spacing says 1 x 1: ", line)  # heights differ
 
 
 def test_data_with_one_label_a_sample_cannot_teach_a_segmentation(root, tmp_path):

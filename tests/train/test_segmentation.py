@@ -2,6 +2,7 @@
 
 import csv
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.testing import assert_close
 
-from steerformer.data import IGNORE
+from steerformer.data import IGNORE, CasesConfig
+from steerformer.data.base import ignore
+from steerformer.data.sources import Labelled, Source, load_sources
 from steerformer.train import TrainingConfig
 from steerformer.train.cases import CaseResult, mean_score, report, standard_error, table
 from steerformer.train.learner import Learner
@@ -36,6 +39,9 @@ class Cases:
     def spacing(self, number):
         return (1.0, 1.0, 2.0)
 
+    def present(self, number):
+        return frozenset(self.labels[number].unique().tolist())
+
 
 class Reader(nn.Module):
     """Says class ``seen[i]`` where the input is ``i``."""
@@ -49,6 +55,13 @@ class Reader(nn.Module):
         self.shapes.append(tuple(x.shape))
         answers = self.seen[x[:, 0].long()]
         return self.scale * nn.functional.one_hot(answers, 3).movedim(-1, 1).float()
+
+
+class Silent(nn.Module):
+    """Says background everywhere."""
+
+    def forward(self, x):
+        return nn.functional.one_hot(torch.zeros_like(x[:, 0]).long(), 4).movedim(-1, 1).float()
 
 
 def task(**changes):
@@ -130,6 +143,31 @@ def test_another_way_to_predict_is_taken_and_who_watches_sees_the_labels():
     assert not ((labels == Cases().labels[2]) & (labels > 0)).all()
 
 
+@pytest.mark.parametrize("settings", [{"spacing": 4.0}, {"crop": 0}], ids=["resampled", "cropped"])
+def test_what_preparing_takes_from_the_truth_is_missed_and_what_was_never_there_is_absent(tmp_path, settings):
+    """One voxel of edema where the scan is dark, in the second of two cases; it also belongs to the whole tumour."""
+    classes = ("background", "edema", "necrosis", "enhancing")
+    x = torch.zeros(1, 16, 16, 16)
+    x[:, :12] = 1.0
+    sources = []
+    for name in ("empty", "spot"):
+        labels = torch.zeros(16, 16, 16, dtype=torch.uint8)
+        labels[13, 0, 0] = name == "spot"
+        (tmp_path / name).touch()
+        sources.append(Source(name, (tmp_path / name,), partial(Labelled, x, labels, (1.0, 1.0, 1.0))))
+    config = CasesConfig(normalise="none", train=1, validation=0, test=1, **settings)
+    found = {}
+    for seed in range(4):  # each is tested on under some seed
+        splits = load_sources(sources, classes, config.model_copy(update={"seed": seed}), ignore, where="here")
+        assert not splits.test[0][1].any()  # nothing of the spot is left
+        (result,) = judge_cases(Silent(), splits.test, [0], classes=classes, distances=False)
+        found[result.name] = {**result.classes, "whole": result.regions["whole"], "core": result.regions["core"]}
+    missed, absent = Overlap("missed", 0.0, None), Overlap("absent", None, None)
+    assert set(found["empty"].values()) == {absent}
+    expected = dict.fromkeys(("edema", "whole"), missed) | dict.fromkeys(("necrosis", "enhancing", "core"), absent)
+    assert found["spot"] == expected
+
+
 def test_logits_that_are_no_numbers_are_seen():
     model = Reader()
     assert task().is_sound(model, Cases())
@@ -172,3 +210,9 @@ def test_the_table_has_a_line_for_each_case_and_says_why_a_distance_is_not_there
     assert [row["a hd95"] for row in rows] == ["2", "3", "invented", ""]
     assert [row["b hd95"] for row in rows] == ["4", "missed", "", ""]
     assert [row["dice"] for row in rows] == ["0.7", "0.3", "0", ""]
+
+
+def test_a_class_and_a_region_of_one_name_have_columns_of_their_own():
+    classes, joined = ({"core": Overlap("found", dice, 1.0)} for dice in (0.25, 0.75))
+    (row,) = csv.DictReader(table([CaseResult("p1", 0.0, classes, joined)]).splitlines())
+    assert (row["dice"], row["core dice"], row["region core dice"]) == ("0.25", "0.25", "0.75")

@@ -50,6 +50,10 @@ class Cases(Numbered):
         """Size of the pixels or voxels of a case: millimetres where its file tells, else 1."""
         return self.stored[self.position(index)].spacing
 
+    def present(self, index: int) -> frozenset[int]:
+        """Classes that the labels of the scan have, also where cutting, resampling or turning left nothing of them."""
+        return self.stored[self.position(index)].present
+
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         index = self.position(index)
         x, labels = self._whole(index) if self.shape is None else self._cut(index, self.shape)

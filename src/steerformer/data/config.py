@@ -19,6 +19,13 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
+def _no_truth(value: object) -> object:
+    """``true`` would else be one case."""
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number of cases, or a share of them from 0 to 1, got {str(value).lower()}")
+    return value
+
+
 def _part(value: float) -> int | float:
     if value < 0 or not (value < 1 or float(value).is_integer()):
         raise ValueError(f"expected a number of cases, or a share of them from 0 to 1, got {value}")
@@ -26,7 +33,7 @@ def _part(value: float) -> int | float:
 
 
 Sizes = Annotated[tuple[Positive, ...], BeforeValidator(_listed), Field(min_length=1)]
-Part = Annotated[float, AfterValidator(_part)]
+Part = Annotated[float, BeforeValidator(_no_truth), AfterValidator(_part)]
 
 
 class RotatedMNISTConfig(Config):
@@ -130,10 +137,10 @@ class CasesConfig(Config):
     """Cut off what is 0 in all channels, but for a margin of so many pixels or voxels; null cuts nothing."""
     size: Sizes | None = None
     """Resample every case to so many pixels or voxels along each axis, whatever its proportions; one number counts
-    for all axes; null for as many as it has."""
+    for all axes; null for as many as it has. Dice and HD95 are measured on this grid."""
     spacing: Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_listed)] | None = None
     """Resample every case to pixels or voxels of this size along each axis, in millimetres where the files tell; null
-    leaves them as they are."""
+    leaves them as they are. Dice and HD95 are measured on this grid."""
     patch: Sizes | None = None
     """Train on patches of this size, a new one of each case in each epoch; null for whole cases, padded to one size.
     One validates and tests on whole cases."""
@@ -206,8 +213,12 @@ class PairsConfig(CasesConfig):
     @field_validator("classes")
     @classmethod
     def _background_first(cls, classes: int | tuple[str, ...]) -> int | tuple[str, ...]:
-        if not isinstance(classes, int) and classes[0] != "background":
+        if isinstance(classes, int):
+            return classes
+        if classes[0] != "background":
             raise ValueError(f"the first class is background, got {classes[0]!r}")
+        if twice := [name for number, name in enumerate(classes) if name in classes[:number]]:
+            raise ValueError(f"each class has a name of its own, got {twice[0]!r} twice")
         return classes
 
 

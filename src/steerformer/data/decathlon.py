@@ -8,9 +8,7 @@ from typing import Any
 
 from steerformer.data.base import DataError, Progress, Splits, ignore
 from steerformer.data.config import DecathlonConfig
-from steerformer.data.labels import read_labels
-from steerformer.data.scans import read_scan
-from steerformer.data.sources import Labelled, Source, listed, load_sources
+from steerformer.data.sources import Labelled, Source, listed, load_sources, read_pair
 
 SOURCE = "a task: http://medicaldecathlon.com (unpack its archive)"
 
@@ -52,9 +50,12 @@ def find(config: DecathlonConfig) -> Task:
         raise DataError(f"{path} lists {len(modalities)} modalities, got channels={config.channels}.")
     if len(classes) < 2:
         raise DataError(f"{path} lists {len(classes)} label, expected the background and at least one more.")
-    sources = tuple(_source(entry, path, modalities, classes) for entry in values.get("training") or ())
-    if not sources:
+    if twice := [name for number, name in enumerate(classes) if name in classes[:number]]:
+        raise DataError(f"{path} gives several labels the name {twice[0]!r}.")
+    entries = values.get("training")
+    if not isinstance(entries, list) or not entries:
         raise DataError(f"{path} lists no volumes under 'training'.")
+    sources = tuple(_source(entry, path, modalities, classes) for entry in entries)
     _require_files(sources, path)
     return Task(str(values.get("name", root.name)), sources, modalities, classes, path.parent)
 
@@ -107,9 +108,9 @@ def _require_files(sources: tuple[Source, ...], path: Path) -> None:
 
 
 def _labelled(image: Path, label: Path, modalities: tuple[str, ...], classes: tuple[str, ...]) -> Labelled:
-    scan = read_scan(image, dim=3)
-    if len(scan.x) != len(modalities):
+    case = read_pair(image, label, classes, None, dim=3)
+    if len(case.x) != len(modalities):
         raise DataError(
-            f"{image} has {len(scan.x)} modalities, but dataset.json lists {len(modalities)}: {', '.join(modalities)}."
+            f"{image} has {len(case.x)} modalities, but dataset.json lists {len(modalities)}: {', '.join(modalities)}."
         )
-    return Labelled(scan.x, read_labels(label, scan, classes), scan.spacing)
+    return case

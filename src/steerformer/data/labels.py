@@ -31,10 +31,11 @@ def read_labels(path: Path, scan: Scan, classes: tuple[str, ...]) -> Tensor:
         if array.ndim != 3:
             raise DataError(f"{path} has shape {array.shape}, expected labels on three axes.")
     array = lay_over(scan, array, geometry, path)
-    return torch.from_numpy(_checked(array, path, classes))
+    return torch.from_numpy(checked_labels(array, path, classes))
 
 
-def _checked(array: np.ndarray, path: Path, classes: tuple[str, ...]) -> np.ndarray:
+def checked_labels(array: np.ndarray, path: object, classes: tuple[str, ...]) -> np.ndarray:
+    """Whole numbers of classes out of what ``path`` holds; a :class:`DataError` that names it if it holds others."""
     if array.dtype.kind not in "buif":
         raise DataError(f"{path} holds {array.dtype}, expected labels.")
     values = np.unique(array)

@@ -78,21 +78,22 @@ def _by_stem(place: Path) -> dict[str, Path]:
 
 
 def _modalities(images: dict[str, Path], masks: dict[str, Path]) -> dict[str, tuple[Path, ...]]:
-    """The files of each case: one, or NAME_0000, NAME_0001 and so on if the mask is called NAME."""
-    numbered = [re.fullmatch(r"(.+)_(\d{4})", stem) for stem in images]
-    if not all(match and match[1] in masks and match[0] not in masks for match in numbered):
+    """The files of each case: one, or NAME_0000, NAME_0001 and so on if masks are called NAME."""
+    numbered = [match for stem in images if (match := re.fullmatch(r"(.+)_(\d{4})", stem)) and stem not in masks]
+    if len(numbered) < len(images) or not any(match[1] in masks for match in numbered):
         return {stem: (path,) for stem, path in images.items()}
     found: dict[str, tuple[Path, ...]] = {}
     for match in numbered:
-        assert match is not None
         found[match[1]] = (*found.get(match[1], ()), images[match[0]])
     most = max(len(files) for files in found.values())
     for files in found.values():
         expected = [f"{number:04d}" for number in range(most)]
         got = [re.findall(r"_(\d{4})\.", path.name)[-1] for path in files]
         if got != expected:
-            lacks = ", ".join(number for number in expected if number not in got) or "a number in between"
-            raise DataError(f"{files[0]} has modalities {', '.join(got)}, but lacks {lacks}, which others have.")
+            lacks = ", ".join(number for number in expected if number not in got)
+            raise DataError(
+                f"{files[0]} has modalities {', '.join(got)}, but lacks {lacks}: all have the same, from 0000."
+            )
     return found
 
 

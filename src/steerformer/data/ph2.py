@@ -11,6 +11,7 @@ from steerformer.data.archive import names_in, read_npz
 from steerformer.data.base import DataError, Progress, Splits, ignore
 from steerformer.data.config import PH2Config
 from steerformer.data.images import in_channels
+from steerformer.data.labels import checked_labels
 from steerformer.data.sources import Labelled, Source, load_sources, read_pair
 
 CLASSES = ("background", "lesion")
@@ -83,11 +84,11 @@ def _of_arrays(path: Path, config: PH2Config) -> Photographs:
         masks = np.unpackbits(masks, axis=2, count=images.shape[2])
     if masks.shape != images.shape[:3]:
         raise DataError(f"{path} has masks of shape {masks.shape}, but images of shape {images.shape}.")
-    if masks.max() > 1 and set(np.unique(masks).tolist()) != {0, 255}:
-        raise DataError(f"{path} has masks with values up to {masks.max()}, expected 0 and 1.")
+    if masks.dtype.kind not in "bui":
+        raise DataError(f"{path} has masks of {masks.dtype}, expected whole numbers.")
     names = _names(path, len(images))
     sources = (
-        Source(name, (path,), partial(_labelled, image, mask, config.channels, path))
+        Source(name, (path,), partial(_labelled, image, mask, config.channels, path, name))
         for name, image, mask in zip(names, images, masks, strict=True)
     )
     return Photographs(tuple(sources), path)
@@ -102,6 +103,6 @@ def _names(path: Path, count: int) -> list[str]:
     return names
 
 
-def _labelled(image: np.ndarray, mask: np.ndarray, channels: int | None, path: Path) -> Labelled:
+def _labelled(image: np.ndarray, mask: np.ndarray, channels: int | None, path: Path, name: str) -> Labelled:
     x = in_channels(torch.from_numpy(image.astype(np.float32) / 255).movedim(2, 0), "RGB", channels, path)
-    return Labelled(x, torch.from_numpy((mask > 0).astype(np.uint8)), (1.0, 1.0))
+    return Labelled(x, torch.from_numpy(checked_labels(mask, f"{path} ({name})", CLASSES)), (1.0, 1.0))

@@ -1,6 +1,7 @@
 """What happens to a scan before a network sees it, the same for training and for prediction, and the way back."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +14,9 @@ from steerformer.data.config import CasesConfig
 from steerformer.data.files import resample
 
 Number = TypeVar("Number", int, float)
+
+_CONSTANT = 1e-5
+"""Deviation of a constant channel, as part of its largest value: interpolation leaves rounding in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,17 +84,34 @@ def foreground_box(x: Tensor, margin: int | None) -> tuple[slice, ...]:
 
 
 def normalise(x: Tensor, how: str) -> Tensor:
-    """Channels of mean 0 and deviation 1, over all values or (``"nonzero"``) over those that are not 0."""
+    """Channels of mean 0 and deviation 1, over all values or (``"nonzero"``) over those that are not 0.
+
+    A constant channel becomes 0. Plane by plane, since copies in double precision of a whole scan would take ten times
+    its memory.
+    """
     if how == "none":
         return x
     done = torch.zeros_like(x)
     for channel, result in zip(x, done, strict=True):
-        chosen = channel != 0 if how == "nonzero" else torch.ones_like(channel, dtype=torch.bool)
-        values = channel[chosen].double()  # sums over millions of voxels
-        if len(values):
-            deviation = values.std(correction=0)
-            result[chosen] = ((values - values.mean()) / (deviation if deviation > 0 else 1.0)).to(x)
+        mean, deviation = _moments(channel, how)
+        largest = max(-float(channel.min()), float(channel.max()))
+        if deviation > _CONSTANT * largest:
+            for plane, target in zip(channel, result, strict=True):
+                scaled = ((plane.double() - mean) / deviation).to(x)
+                target.copy_(scaled if how == "image" else scaled.where(plane != 0, 0))
     return done
+
+
+def _moments(channel: Tensor, how: str) -> tuple[float, float]:
+    """Mean and deviation of the values that count; 0 and 0 if none does."""
+
+    def values() -> Iterator[Tensor]:
+        return ((plane if how == "image" else plane[plane != 0]).double() for plane in channel)
+
+    if not (count := sum(part.numel() for part in values())):
+        return 0.0, 0.0
+    mean = sum(float(part.sum()) for part in values()) / count
+    return mean, math.sqrt(sum(float((part - mean).square().sum()) for part in values()) / count)
 
 
 def along(values: Sequence[Number], dim: int, what: str) -> tuple[Number, ...]:

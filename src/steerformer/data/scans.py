@@ -73,9 +73,12 @@ def read_scan(path: Path | Sequence[Path], channels: int | None = None, *, dim: 
 def lay_over(scan: Scan, array: np.ndarray, geometry: Geometry | None, path: Path) -> np.ndarray:
     """An array (\\*space, ...) out of another file, on the grid of ``scan``.
 
-    A :class:`DataError` unless it has the shape of the scan and, where both tell, lies in the same place to half a
-    voxel.
+    A :class:`DataError` unless it has the shape of the scan and lies in the same place to half a voxel, or neither
+    file tells where it lies.
     """
+    if (geometry is None) != (scan.geometry is None):
+        # one was turned to right, front and up, and nobody knows how to turn the other
+        raise DataError(f"{path} and {scan.path} cannot be laid over each other: one is NIfTI and one is not.")
     if geometry is not None and scan.geometry is not None:
         apart = distance(geometry.affine, scan.geometry.affine, scan.geometry.shape)
         if geometry.shape == scan.geometry.shape and apart <= min(scan.spacing) / 2:

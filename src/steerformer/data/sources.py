@@ -91,7 +91,7 @@ def _number(part: int | float, count: int) -> int:
 
 def _stored(source: Source, classes: int, config: CasesConfig) -> Stored:
     how = config.model_dump(mode="json", include={"channels", "normalise", "crop", "size", "spacing"})
-    name = cache.fingerprint(list(source.files), case=source.name, classes=classes, version=1, **how)
+    name = cache.fingerprint(list(source.files), case=source.name, classes=classes, version=2, **how)
 
     def make() -> cache.Tensors:
         case = source.read()

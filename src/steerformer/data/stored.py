@@ -26,6 +26,7 @@ class Stored:
         shape: its voxels along each axis.
         spacing: their size.
         counts: voxels of each class.
+        present: classes that the scan's own labels have, of which cutting and resampling may leave no voxel.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Stored:
     shape: tuple[int, ...]
     spacing: tuple[float, ...]
     counts: Tensor
+    present: frozenset[int]
 
     @classmethod
     def open(cls, name: str, path: Path) -> "Stored":
@@ -41,7 +43,8 @@ class Stored:
         with cache.opened(path) as file:
             channels, *shape = file.get_slice("x").get_shape()
             spacing = tuple(file.get_tensor("spacing").tolist())
-            return cls(name, path, channels, tuple(shape), spacing, file.get_tensor("counts"))
+            present = frozenset(file.get_tensor("present").tolist())
+            return cls(name, path, channels, tuple(shape), spacing, file.get_tensor("counts"), present)
 
     def read(self, box: Sequence[slice] | None = None) -> tuple[Tensor, Tensor]:
         """``x`` (channels, \\*space) in float32 and ``labels`` (\\*space), of the whole case or of a box in it."""
@@ -60,12 +63,14 @@ class Stored:
 
 def tensors(prepared: Prepared, labels: Tensor, classes: int, *, half: bool) -> cache.Tensors:
     """What is stored of a case: ``labels`` are those of the scan."""
+    present = labels.unique().long()
     labels = prepared.labels(labels)
     return {
         "x": prepared.x.half() if half else prepared.x,
         "labels": labels,
         "spacing": torch.tensor(prepared.spacing, dtype=torch.float64),
         "counts": labels.flatten().long().bincount(minlength=classes),
+        "present": present,
         "places": _places(labels, classes),
     }
 

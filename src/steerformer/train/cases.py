@@ -86,10 +86,13 @@ def summarise(found: Iterable[tuple[str, Overlap]]) -> Summary:
 
 
 def table(results: Sequence[CaseResult]) -> str:
-    """A line for each case, as CSV; where there is no distance the word says why: missed, invented, or nothing."""
+    """A line for each case, as CSV; where there is no distance the word says why: missed, invented, or nothing.
+
+    Columns of regions say so, since a class may have the same name.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [*results[0].classes, *results[0].regions] if results else []
+    names = [*results[0].classes, *(f"region {name}" for name in results[0].regions)] if results else []
     writer.writerow(["case", "dice", "hd95", *(f"{name} {key}" for name in names for key in ("dice", "hd95"))])
     for result in results:
         found = [*result.classes.values(), *result.regions.values()]

@@ -3,7 +3,7 @@
 import importlib.util
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,14 +45,21 @@ def overlaps(
     structures: dict[str, tuple[int, ...]],
     *,
     spacing: Sequence[float] | None = None,
+    present: Collection[int] = (),
 ) -> dict[str, Overlap]:
-    """:func:`overlap` of each structure, which is one label or several; where the truth says ``IGNORE``, none is."""
+    """:func:`overlap` of each structure, which is one label or several; where the truth says ``IGNORE``, none is.
+
+    Labels that are ``present`` were in the scan, though the grid may be too coarse to show them: a structure of these
+    is not absent but missed.
+    """
     counted = labels != IGNORE
     found = {}
     for name, values in structures.items():
         members = torch.tensor(values, device=labels.device)
         masks = (torch.isin(x, members) & counted for x in (predicted, labels))
         found[name] = overlap(*masks, spacing=spacing)
+        if found[name].outcome == "absent" and not set(values).isdisjoint(present):
+            found[name] = Overlap("missed", 0.0, None)
     return found
 
 
@@ -93,7 +100,7 @@ def regions(classes: Sequence[str]) -> dict[str, tuple[int, ...]]:
     {}
     """
     parts = class_structures(classes)
-    edema = [label for name, (label,) in parts.items() if re.search(r"o?edema", name, re.IGNORECASE)]
+    edema = [label for name, (label,) in parts.items() if re.search("edema", name, re.IGNORECASE)]
     bright = [label for name, (label,) in parts.items() if re.match(r"\W*enhancing", name, re.IGNORECASE)]
     if len(edema) != 1 or len(bright) != 1:
         return {}

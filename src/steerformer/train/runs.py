@@ -13,7 +13,7 @@ from steerformer.train.folder import CHECKPOINT, METRICS, read_resumable, start_
 from steerformer.train.logs import Logs
 from steerformer.train.loop import Loop
 from steerformer.train.progress import Reporter
-from steerformer.train.tasks import make_task, require_fit
+from steerformer.train.tasks import make_task, require_fit, voxel_note
 
 
 def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
@@ -30,6 +30,8 @@ def run(experiment: ExperimentConfig, folder: Path, *, resume: bool = False, rep
     seed_everything(experiment.seed)
     model = models.build(experiment.model)
     require_fit(model, splits, experiment)
+    if note := voxel_note(splits, experiment):
+        reporter.say(note)
     loop = Loop(fabric, experiment, splits, model, folder, make_task(experiment, splits.classes))
     if checkpoint:
         _restore(loop, checkpoint)

@@ -69,8 +69,12 @@ def judge_cases(
 ) -> list[CaseResult]:
     """Compare what ``model`` says about some of ``cases`` with their labels, one whole case after the other.
 
+    Dice and HD95 are measured on the grid of the prepared cases, not on that of the scans. A structure of the scan of
+    which preparing left nothing, and nothing was predicted, is missed.
+
     Args:
-        cases: with ``cases[i] -> (x, labels)``, ``names`` and ``spacing(i)``; they may differ in shape.
+        cases: with ``cases[i] -> (x, labels)``, ``names``, ``spacing(i)`` and ``present(i)``, the classes of the scan;
+            they may differ in shape.
         loss: to be measured beside; 0 without.
         distances: measure HD95, too, which takes time.
         predict: how to get logits, where a case is too large for one go; :func:`whole` if not given.
@@ -86,7 +90,8 @@ def judge_cases(
             cost = loss(logits[None].float(), labels[None]).item() if loss else 0.0
             predicted = logits.argmax(dim=0)
             spacing = tuple(cases.spacing(number)) if distances else None
-            parts = (overlaps(predicted, labels, these, spacing=spacing) for these in (structures, joined))
+            known = cases.present(number)
+            parts = (overlaps(predicted, labels, s, spacing=spacing, present=known) for s in (structures, joined))
             results.append(CaseResult(cases.names[number], cost, *parts))
             if watch:
                 watch(number, predicted.cpu(), results[-1])

@@ -1,7 +1,9 @@
 """Which task an experiment is, and whether its model, its data and its training fit together."""
 
+from statistics import median
+
 from steerformer.config import ConfigError
-from steerformer.data import Samples, Splits
+from steerformer.data import Cases, Samples, Splits
 from steerformer.models import Model
 from steerformer.models.config import ModelConfig, MonaiUNetConfig, UNetConfig
 from steerformer.train.classification import Classification
@@ -10,6 +12,9 @@ from steerformer.train.losses import loss_parts
 from steerformer.train.overlap import require_monai
 from steerformer.train.segmentation import Segmentation
 from steerformer.train.task import Task
+
+_ALIKE = 1.1
+"""Voxels may be longer than the model takes them to be by so much, one way against another, without a word."""
 
 
 def segments(config: ModelConfig) -> bool:
@@ -40,6 +45,24 @@ def require_fit(model: Model, splits: Splits, experiment: ExperimentConfig) -> N
         raise ConfigError(f"the model takes samples of shape {expected}, but the data have {found} (channels, space).")
     if training.patience and not len(splits.validation):
         raise ConfigError("training.patience needs samples to validate on; set data.validation to their number.")
+
+
+def voxel_note(splits: Splits, experiment: ExperimentConfig) -> str | None:
+    """A line where voxels have other proportions than the model takes them to have; ``None`` where all is well."""
+    model, cases = experiment.model, splits.train
+    if not isinstance(model, UNetConfig) or not isinstance(cases, Cases):
+        return None
+    found = [median(sizes) for sizes in zip(*(cases.spacing(i) for i in range(len(cases))), strict=True)]
+    taken = model.spacing or (1.0,) * len(found)
+    ratios = [size / expected for size, expected in zip(found, taken, strict=True)]
+    if max(ratios) <= _ALIKE * min(ratios):
+        return None
+    sizes, says = (" x ".join(f"{size:g}" for size in each) for each in (found, taken))
+    other = f"data.spacing={min(found):g}" + (" and data.size=null" if cases.config.size else "")
+    return (
+        f"voxels are {sizes}{' mm' if len(found) == 3 else ''}, but model.spacing says {says}: rotations are then not "
+        f"those of space; set model.spacing=[{','.join(f'{size:g}' for size in found)}] or {other}."
+    )
 
 
 def _require_task(splits: Splits, experiment: ExperimentConfig) -> None:
