@@ -1,6 +1,7 @@
 """``steerformer check`` of a segmentation: Dice against angle, of one run or of two."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ def check_cases(
     group = run.model.in_type.group
     count, turns = samples or _CASES[group.dim], angles or [float(a) for a in range(0, 360, _STEP[group.dim])]
     cases = _some(splits, count)
-    other = _control(control, words, count, cases) if control else None
+    other = _control(control, words, count, cases, splits.classes) if control else None
     free = free_memory()
     total = (len(turns) * len(sweep_axes(group)) + _RANDOM) * (2 if other else 1)
     with progress_bar("turning cases", total) as advance:
@@ -61,7 +62,10 @@ def _some(splits: "Splits", count: int) -> "list[Case]":
     return some_cases(splits.test, count)
 
 
-def _control(folder: Path, words: list[str], count: int, cases: "list[Case]") -> "tuple[Model, list[Case]]":
+def _control(
+    folder: Path, words: list[str], count: int, cases: "list[Case]", classes: Sequence[str]
+) -> "tuple[Model, list[Case]]":
+    """Another model and the cases as it sees them: the same ones, of the same classes."""
     from steerformer.audit import upright
     from steerformer.train.tasks import segments
 
@@ -69,8 +73,11 @@ def _control(folder: Path, words: list[str], count: int, cases: "list[Case]") ->
     if not segments(run.config.model):
         raise ValueError(f"{folder} classifies, but the control of a segmentation is a segmentation.")
     others = _some(splits, count)
-    if [case.name for case in others] != [case.name for case in cases]:
-        raise ValueError(f"{folder} has other test cases: {others[0].name} where this run has {cases[0].name}.")
+    if splits.classes != classes:
+        raise ValueError(f"{folder} has the classes {', '.join(splits.classes)}, but this run {', '.join(classes)}.")
+    for theirs, ours in zip_longest(*([case.name for case in some] for some in (others, cases)), fillvalue="none"):
+        if theirs != ours:
+            raise ValueError(f"{folder} has other test cases: {theirs} where this run has {ours}.")
     return run.model, others
 
 
