@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _CASES = {2: 10, 3: 3}
 _STEP = {2: 30, 3: 45}
 _RANDOM = 4
-_FREE = 0.8  # part of the machine's free memory that may be taken
 
 
 def check_cases(
@@ -32,15 +31,13 @@ def check_cases(
 ) -> "SegmentationCheck":
     """Turn test cases of a run that is open and, as it prepares them itself, of the control."""
     from steerformer.audit import check_segmentation, sweep_axes
-    from steerformer.infer import free_memory
-    from steerformer.infer.memory import resident
+    from steerformer.infer.memory import budget
 
     run, _, splits = opened
     group = run.model.in_type.group
     count, turns = samples or _CASES[group.dim], angles or [float(a) for a in range(0, 360, _STEP[group.dim])]
     cases = _some(splits, count)
     other = _control(control, words, count, cases, splits.classes) if control else None
-    free = free_memory()
     total = (len(turns) * len(sweep_axes(group)) + _RANDOM) * (2 if other else 1)
     with progress_bar("turning cases", total) as advance:
         return check_segmentation(
@@ -49,7 +46,7 @@ def check_cases(
             angles=turns,
             rotations=_RANDOM,
             control=other,
-            memory=None if free is None else resident() + int(_FREE * free),
+            memory=budget(),
             progress=advance,
         )
 

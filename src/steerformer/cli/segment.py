@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from steerformer.infer import Appetite, Segmented
     from steerformer.train import Run
 
-_FREE = 0.9  # part of the machine's free memory that is taken if no limit is given
-
 
 @dataclass(frozen=True)
 class Wishes:
@@ -111,12 +109,9 @@ def _require_free(jobs: Sequence[_Job], *, force: bool) -> None:
 
 
 def _bytes(text: str | None) -> int | None:
-    from steerformer.infer.memory import free_memory, parse_bytes, resident
+    from steerformer.infer.memory import budget, parse_bytes
 
-    if text is not None:
-        return parse_bytes(text)
-    free = free_memory()
-    return None if free is None else resident() + int(_FREE * free)
+    return budget() if text is None else parse_bytes(text)
 
 
 def _peak(allowed: str | None) -> str:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_SHARE = 0.8  # of the free memory that may be taken: others may need some, too
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _forgotten = 0  # the highest peak before the system's count was last started anew
 
@@ -39,6 +40,12 @@ def free_memory() -> int | None:
         return int(found[1]) * 2**10 if found else None
     except OSError:
         return None
+
+
+def budget() -> int | None:
+    """Bytes that this process may have in all where nobody set a limit; ``None`` where the system does not tell."""
+    free = free_memory()
+    return None if free is None else resident() + int(_SHARE * free)
 
 
 def resident() -> int:
