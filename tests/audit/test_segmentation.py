@@ -8,6 +8,8 @@ from infer.networks import Local
 from steerformer import SO2, SO3, FieldType, models
 from steerformer.audit import Case, check_segmentation, logit_change, sweep, sweep_axes
 from steerformer.audit.logits import LogitChange, joined
+from steerformer.infer import Appetite
+from steerformer.infer.memory import resident
 
 SIZES = {2: (15, 18), 3: (9, 11, 10)}
 
@@ -117,6 +119,24 @@ def test_the_check_tells_a_steerable_network_from_a_plain_one(group):
     assert found.as_json()["sweep"]["angles"] == [0.0, 40.0] and found.as_json()["is_equivariant"] is True
     bad = check_segmentation(plain, cases, angles=(0,), rotations=0)
     assert not bad.is_equivariant and bad.control is None and bad.grid.worst > 0.01
+
+
+def test_of_a_case_that_is_too_large_the_middle_turns(group, monkeypatch):
+    """A megabyte for every voxel, and room for 80 of them."""
+    from steerformer.audit import segmentation
+
+    seen, original = [], segmentation.logit_change
+    monkeypatch.setattr(segmentation, "logit_change", lambda *a: seen.append(a[1]) or original(*a))
+    monkeypatch.setattr(Appetite, "of", lambda self, voxels: voxels * 2**20)
+    monkeypatch.setattr(Appetite, "learn", lambda *arguments: None)
+    case = ball(group)
+    memory = resident() + (48 + 80) * 2**20
+    assert check_segmentation(Bright(group), [case], angles=(0,), rotations=0, memory=memory).is_equivariant
+    sides = seen[0].shape[2:]
+    assert len(set(sides)) == 1 and 20 < seen[0].numel() <= 80 < case.x.numel()
+    starts = [(n - side) // 2 for n, side in zip(case.labels.shape, sides, strict=True)]
+    middle = tuple(slice(start, start + sides[0]) for start in starts)
+    assert torch.equal(seen[0], case.x[(None, slice(None), *middle)])
 
 
 def test_a_network_that_knows_of_long_voxels_is_turned_by_what_keeps_them():

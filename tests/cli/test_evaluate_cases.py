@@ -81,6 +81,34 @@ def test_a_structure_that_is_missed_is_named(run_folder, tmp_path):
     assert [row["spot hd95"] for row in csv.DictReader(lines)] == ["missed"] * 3
 
 
+def test_a_picture_that_cannot_be_drawn_is_not_claimed(run_folder, tmp_path, monkeypatch):
+    """As where no case has a structure; the picture of an earlier evaluation does not stay."""
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    (folder / "evaluation-test.png").write_text("of another day")
+    monkeypatch.setattr("steerformer.infer.examples.best_median_worst", lambda scores: {})
+    result = run("evaluate", folder)
+    assert result.exit_code == 0 and "evaluation-test.csv" in result.output, result.output
+    assert "evaluation-test.png" not in result.output and not (folder / "evaluation-test.png").exists()
+
+
+def test_cases_are_predicted_within_the_memory_that_is_free(run_folder, monkeypatch):
+    """One budget and one appetite for all, those of the picture included."""
+    from steerformer import infer
+
+    asked, original = [], infer.predict_logits
+
+    def watched(model, x, *, memory, appetite):
+        asked.append((memory, appetite))
+        return original(model, x, memory=memory, appetite=appetite)
+
+    monkeypatch.setattr("steerformer.infer.predict_logits", watched)
+    monkeypatch.setattr("steerformer.infer.memory.free_memory", lambda: 2**33)
+    assert run("evaluate", run_folder).exit_code == 0
+    assert len(asked) == 6 and len({id(appetite) for _, appetite in asked}) == 1
+    assert {memory for memory, _ in asked} == {asked[0][0]} and 0.8 * 2**33 < asked[0][0] < 0.8 * 2**33 + 2**32
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from operator import attrgetter
 
 import nibabel
 import numpy as np
 import pytest
 import torch
+from nibabel.spatialimages import HeaderDataError
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -122,6 +124,59 @@ def test_good_scans_are_predicted_and_bad_ones_listed(volume_run, tmp_path):
     assert result.stderr.count("\n") == 1 and "8 of 10 scans could not be segmented" in result.stderr
     assert all(path.name in result.stderr for path in bad), result.stderr
     assert "wrote 2 label maps" in result.output
+
+
+@pytest.mark.parametrize("taken", ["bad.nii", "bad-probabilities.nii", "bad-overlay.png"])
+def test_what_cannot_be_written_is_listed_and_leaves_nothing(volume_run, tmp_path, taken):
+    """A folder in the place of one of the files."""
+    x, _ = scene(SHAPE, seed=6)
+    files = [write_nifti(tmp_path / f"{name}.nii", x.astype(np.int16)) for name in ("bad", "good")]
+    (tmp_path / "out" / taken).mkdir(parents=True)
+    result = run("predict", volume_run, *files, "--out", tmp_path / "out", "--probabilities", "--overlay", "--force")
+    assert result.exit_code == 2 and "wrote 1 label map into" in result.output
+    assert "1 of 2 scans could not be segmented" in result.stderr and result.stderr.count("\n") == 1
+    assert f"cannot read or write {tmp_path / 'out' / taken}: Is a directory." in result.stderr
+    good = ["good-overlay.png", "good-probabilities.nii", "good.nii"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([taken, *good])
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "words"),
+    [
+        ("infer.segment", MemoryError(), "memory ran out; give a lower --memory"),
+        ("infer.segment", RuntimeError("alloc.cpp: can't allocate memory: 9 bytes"), "memory ran out; give a lower"),
+        ("data.scans.write_labels", MemoryError(), "memory ran out; give a lower --memory"),
+        ("data.scans.write_labels", HeaderDataError("shape does not fit"), "shape does not fit"),
+        ("data.scans.write_labels", OSError(28, "No space left on device"), "No space left on device"),
+    ],
+    ids=lambda value: str(value).split(":")[0],
+)
+def test_a_scan_that_is_too_much_does_not_end_the_others(volume_run, tmp_path, monkeypatch, where, error, words):
+    import steerformer
+
+    x, _ = scene(SHAPE, seed=6)
+    files = [write_nifti(tmp_path / f"{name}.nii", x.astype(np.int16)) for name in ("bad", "good")]
+    original = attrgetter(where)(steerformer)
+
+    def fails(*arguments, **options):
+        if any(getattr(argument, "path", None) == files[0] for argument in arguments):
+            raise error
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(f"steerformer.{where}", fails)
+    result = run("predict", volume_run, *files, "--out", tmp_path / "out")
+    assert result.exit_code == 2 and "1 of 2 scans could not be segmented" in result.stderr, result.exception
+    assert f"{files[0]}: {words}" in result.stderr and result.stderr.count("\n") == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["good.nii"]
+
+
+def test_a_mistake_of_the_program_is_not_taken_for_a_bad_scan(volume_run, tmp_path, monkeypatch):
+    def fails(*arguments, **options):
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr("steerformer.infer.segment", fails)
+    path = write_nifti(tmp_path / "a.nii", scene(SHAPE, seed=6)[0].astype(np.int16))
+    assert isinstance(run("predict", volume_run, path, "--out", tmp_path / "out").exception, RuntimeError)
 
 
 def test_modalities_may_lie_in_files_of_their_own(tmp_path):

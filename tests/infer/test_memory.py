@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from steerformer.infer import free_memory, parse_bytes
-from steerformer.infer.memory import as_text, highest, peak_of, resident
+from steerformer.infer.memory import as_text, budget, highest, peak_of, resident
 
 
 @pytest.mark.parametrize("text", ["", "G", "two", "-1G", "0", "0G", "1GG", "1 P", "nan", "2,5G"])
@@ -28,6 +28,28 @@ def test_a_peak_is_seen_even_if_it_is_lower_than_an_earlier_one():
     assert all(0.95 * n <= peak <= 1.1 * n for n, peak in zip(sizes, peaks, strict=True))
     assert peak_of(lambda: None) < 10**6
     assert highest() >= resident() + 0.9 * max(peaks)  # which was before
+
+
+@pytest.mark.parametrize(
+    ("allowed", "taken", "expected"),
+    [("5000", "2000", 3000), ("1000", "2000", 0), ("max", "2000", 8192), ("99999", "2000", 8192), (None, None, 8192)],
+)
+def test_in_a_container_its_limit_counts(tmp_path, monkeypatch, allowed, taken, expected):
+    (tmp_path / "_MACHINE").write_text("MemTotal: 16 kB\nMemAvailable:    8 kB\n")
+    for name, text in (("_ALLOWED", allowed), ("_TAKEN", taken)):
+        if text is not None:
+            (tmp_path / name).write_text(f"{text}\n")
+    for name in ("_MACHINE", "_ALLOWED", "_TAKEN"):
+        monkeypatch.setattr(f"steerformer.infer.memory.{name}", tmp_path / name)
+    assert free_memory() == expected
+
+
+def test_a_budget_is_what_the_process_has_and_most_of_what_is_free(monkeypatch):
+    monkeypatch.setattr("steerformer.infer.memory.resident", lambda: 300)
+    monkeypatch.setattr("steerformer.infer.memory.free_memory", lambda: 1000)
+    assert budget() == 1100
+    monkeypatch.setattr("steerformer.infer.memory.free_memory", lambda: None)
+    assert budget() is None
 
 
 def test_the_whole_of_a_process_is_counted():

@@ -69,3 +69,9 @@ def test_files_of_modalities_are_put_together_and_others_left_alone():
     assert scans_of(files, 1) == [(file,) for file in files]
     numbered = [Path(f"case_{i:04d}.nii") for i in range(5)]
     assert scans_of(numbered, 4) == [(file,) for file in numbered]  # five are too many to be modalities
+
+
+def test_a_file_that_is_named_twice_is_not_two_modalities():
+    one, two = Path("a_0000.nii"), Path("a_0001.nii")
+    assert scans_of([one, one], 2) == [(one,)] == scans_of([one, one], 1)
+    assert scans_of([two, one, two], 2) == [(one, two)]

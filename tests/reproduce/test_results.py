@@ -96,7 +96,11 @@ def docs(tmp_path_factory):
     """The page of four segmentations, written once: it builds every preset to count its parameters."""
     runs, out = tmp_path_factory.mktemp("segmentations"), tmp_path_factory.mktemp("docs")
     ph2 = {"kind": "unet", "group": "SO2", "degrees": 4, "depth": 0}
-    write_segmentation(runs / "moles", model=ph2, data={"name": "ph2"}, classes=["background", "lesion"])
+    moles = ["background", "lesion"]
+    write_segmentation(runs / "moles", model=ph2, data={"name": "ph2"}, classes=moles, turned=0.87)
+    smaller = json.loads((runs / "moles" / "evaluation-any.json").read_text()) | {"dice": 0.12}
+    smaller["data"]["size"] = [9, 9]
+    (runs / "moles" / "evaluation-small.json").write_text(json.dumps(smaller))
     parts = ["background", "Anterior", "Posterior"]
     write_segmentation(
         runs / "hippo", model=UNET, data={"name": "decathlon"}, classes=parts, turned=0.88, missed=["p7"]
@@ -119,6 +123,8 @@ def test_segmentations_have_dice_and_distances_upright_and_turned(docs):
         "## PH2",
     ]
     assert "| 20 | 90.00 ± 1.00 | 2.00 ± 0.50 | 0 / 1 | 89.31 |" in row_of(page, "moles", "upright")
+    assert "| 87.00 ± 1.00 | 2.00 ± 0.50 | 0 / 1 |  |" in row_of(page, "moles", "turned in the plane")
+    assert not any("12.00 ± 1.00" in line for line in page.splitlines() if line.startswith("|"))  # other data
     upright, turned = row_of(page, "hippo", "upright"), row_of(page, "hippo", "turned in space")
     assert "| 90.00 ± 1.00 | 90.00 ± 1.00 | 90.00 ± 1.00 | 2.00 ± 0.50 | 1 / 1 |  |" in upright
     assert "| 88.00 ± 1.00 |" in turned and "| 40.00 ± 1.00 |" in row_of(page, "control", "turned in space")
@@ -145,7 +151,7 @@ def test_curves_and_pictures_of_segmentations_are_on_the_page(docs):
     images = {file.name for file in (docs / "images").iterdir()}
     curves = {f"results-{run}-curves.png": "Dice after each epoch" for run in ("hippo", "control", "moles", "brain")}
     word = "the best, the median and the worst case"
-    cases = {f"results-{run}-evaluation-any.png": word for run in ("hippo", "control")}
+    cases = {f"results-{run}-evaluation-any.png": word for run in ("hippo", "control", "moles")}
     check = {"results-hippo-check.png": "Dice against angle"}
     assert images == {*curves, *cases, *check}
     for name, text in {**curves, **cases, **check}.items():

@@ -13,10 +13,13 @@ from steerformer.audit.layers import LayerError, layer_errors
 from steerformer.audit.logits import LogitChange, joined, logit_change
 from steerformer.audit.rotations import about, input_type, random_rotations, sweep_axes, turn
 from steerformer.audit.sweep import Case, Sweep, sweep
+from steerformer.infer import Appetite
+from steerformer.infer.windows import choose_window
 from steerformer.testing import grid_rotations_keeping
 
 _LAYER_SIDE = {2: 64, 3: 24}
 _LAYER_CASES = 2
+_COPIES = 4  # of all logits: upright, turned before and after, and their difference
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ def check_segmentation(
     ]
     return SegmentationCheck(
         cases=tuple(case.name for case in cases),
-        grid=joined([logit_change(model, case.x[None], turns) for case in cases[:_LAYER_CASES]]),
+        grid=joined(
+            [logit_change(model, _that_fits(model, case.x, memory)[None], turns) for case in cases[:_LAYER_CASES]]
+        ),
         layers_grid=layer_errors(model, pieces, [(R, turn(model, pieces, R)) for R in turns]),
         layers_arbitrary=scene_errors(model, pieces, some[:3], seed=seed) if len(set(spacing or ())) < 2 else [],
         sweep=swept[0],
@@ -91,6 +96,15 @@ def _turns(model: nn.Module, spacing: Sequence[float] | None) -> list[Tensor]:
     kept = [R.tolist() for R in grid_rotations_keeping(group, spacing)]
     turns = [about(group, angle, axis) for axis in sweep_axes(group).values() for angle in (90, 180)]
     return [R for R in turns if R.tolist() in kept]
+
+
+def _that_fits(model: nn.Module, x: Tensor, memory: int | None) -> Tensor:
+    """The middle of a case, as much as fits: windows that are joined would not turn exactly, a smaller case does."""
+    classes, size = int(model.out_type.channels), x.shape[1:]  # type: ignore[union-attr, arg-type]
+    kept = _COPIES * classes * x[0].nbytes
+    sides = choose_window(Appetite(model), size, classes, memory, kept=kept)
+    starts = [(n - side) // 2 for n, side in zip(size, sides, strict=True)]
+    return x[(slice(None), *(slice(start, start + side) for start, side in zip(starts, sides, strict=True)))]
 
 
 def _pieces(cases: Sequence[Case], side: int) -> Tensor:

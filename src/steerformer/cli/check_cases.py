@@ -1,6 +1,7 @@
 """``steerformer check`` of a segmentation: Dice against angle, of one run or of two."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 _CASES = {2: 10, 3: 3}
 _STEP = {2: 30, 3: 45}
 _RANDOM = 4
-_FREE = 0.8  # part of the machine's free memory that may be taken
 
 
 def check_cases(
@@ -31,15 +31,13 @@ def check_cases(
 ) -> "SegmentationCheck":
     """Turn test cases of a run that is open and, as it prepares them itself, of the control."""
     from steerformer.audit import check_segmentation, sweep_axes
-    from steerformer.infer import free_memory
-    from steerformer.infer.memory import resident
+    from steerformer.infer.memory import budget
 
     run, _, splits = opened
     group = run.model.in_type.group
     count, turns = samples or _CASES[group.dim], angles or [float(a) for a in range(0, 360, _STEP[group.dim])]
     cases = _some(splits, count)
-    other = _control(control, words, count, cases) if control else None
-    free = free_memory()
+    other = _control(control, words, count, cases, splits.classes) if control else None
     total = (len(turns) * len(sweep_axes(group)) + _RANDOM) * (2 if other else 1)
     with progress_bar("turning cases", total) as advance:
         return check_segmentation(
@@ -48,7 +46,7 @@ def check_cases(
             angles=turns,
             rotations=_RANDOM,
             control=other,
-            memory=None if free is None else resident() + int(_FREE * free),
+            memory=budget(),
             progress=advance,
         )
 
@@ -61,7 +59,10 @@ def _some(splits: "Splits", count: int) -> "list[Case]":
     return some_cases(splits.test, count)
 
 
-def _control(folder: Path, words: list[str], count: int, cases: "list[Case]") -> "tuple[Model, list[Case]]":
+def _control(
+    folder: Path, words: list[str], count: int, cases: "list[Case]", classes: Sequence[str]
+) -> "tuple[Model, list[Case]]":
+    """Another model and the cases as it sees them: the same ones, of the same classes."""
     from steerformer.audit import upright
     from steerformer.train.tasks import segments
 
@@ -69,8 +70,11 @@ def _control(folder: Path, words: list[str], count: int, cases: "list[Case]") ->
     if not segments(run.config.model):
         raise ValueError(f"{folder} classifies, but the control of a segmentation is a segmentation.")
     others = _some(splits, count)
-    if [case.name for case in others] != [case.name for case in cases]:
-        raise ValueError(f"{folder} has other test cases: {others[0].name} where this run has {cases[0].name}.")
+    if splits.classes != classes:
+        raise ValueError(f"{folder} has the classes {', '.join(splits.classes)}, but this run {', '.join(classes)}.")
+    for theirs, ours in zip_longest(*([case.name for case in some] for some in (others, cases)), fillvalue="none"):
+        if theirs != ours:
+            raise ValueError(f"{folder} has other test cases: {theirs} where this run has {ours}.")
     return run.model, others
 
 

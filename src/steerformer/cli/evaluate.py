@@ -23,7 +23,7 @@ def evaluate(
     changes: Changes = None,
     rotations: Annotated[int, typer.Option(min=1, help="Average probabilities over so many turned copies.")] = 1,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Which samples.")] = "test",
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples at once.")] = 250,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples at once; segmentations go case by case.")] = 250,
     outlines: Annotated[bool, typer.Option("--outlines", help="Segmentation: no scans in the picture.")] = False,
 ) -> None:
     """Accuracy of a trained model, with its standard error, for each class, and who is taken for whom.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from steerformer.data import Splits
     from steerformer.train import Run
     from steerformer.train.cases import CaseResult
+    from steerformer.train.segmentation import Predict
 
 
 def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, Any], *, scans: bool) -> None:
@@ -25,13 +26,14 @@ def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, 
     from steerformer.train.cases import report, table
     from steerformer.train.segmentation import judge_cases
 
-    cases, split = getattr(splits, details["split"]), details["split"]
+    cases, split, predict = getattr(splits, details["split"]), details["split"], _within_memory(run)
     with progress_bar(f"evaluating {split}", len(cases)) as advance:
         results = judge_cases(
             run.model,
             cases,
             range(len(cases)),
             classes=splits.classes,
+            predict=predict,
             watch=lambda number, labels, result: advance(),
         )
     unit = "mm" if run.model.in_type.group.dim == 3 else "pixels"
@@ -39,17 +41,37 @@ def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, 
     files = path, path.with_suffix(".csv"), path.with_suffix(".png")
     write_json(files[0], found)
     write_whole(files[1], table(results))
-    _write_picture(run, splits, details["split"], results, files[2], scans=scans)
+    _write_picture(run, splits, split, results, files[2], predict, scans=scans)
     console.print(_structures_table(found))
     for line in _lines(found):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-    console.print(f"wrote {', '.join(map(str, files))}", highlight=False, soft_wrap=True, markup=False)
+    written = ", ".join(str(file) for file in files if file.exists())
+    console.print(f"wrote {written}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _within_memory(run: "Run") -> "Predict":
+    """Logits of whole cases, in windows where these do not fit into what is free."""
+    from steerformer.infer import Appetite, predict_logits
+    from steerformer.infer.memory import budget
+
+    appetite, memory = Appetite(run.model), budget()
+    return lambda model, x: predict_logits(model, x, memory=memory, appetite=appetite)
 
 
 def _write_picture(
-    run: "Run", splits: "Splits", split: str, results: "list[CaseResult]", path: Path, *, scans: bool
+    run: "Run",
+    splits: "Splits",
+    split: str,
+    results: "list[CaseResult]",
+    path: Path,
+    predict: "Predict",
+    *,
+    scans: bool,
 ) -> None:
-    """The best, the median and the worst case; they are predicted again, since nobody can keep all label maps."""
+    """The best, the median and the worst case; they are predicted again, since nobody can keep all label maps.
+
+    Where no case has a structure there is no picture, nor an older one that would pass for it.
+    """
     from steerformer import plots
     from steerformer.infer.examples import Example, best_median_worst, examples_picture
     from steerformer.train.segmentation import judge_cases
@@ -64,7 +86,8 @@ def _write_picture(
         examples.append(Example(title, x, truth, predicted, tuple(cases.spacing(number))))
 
     numbers = best_median_worst([result.dice for result in results])
-    judge_cases(run.model, cases, numbers.values(), classes=splits.classes, distances=False, watch=add)
+    judge_cases(run.model, cases, numbers.values(), classes=splits.classes, distances=False, predict=predict, watch=add)
+    path.unlink(missing_ok=True)
     if examples:
         plots.save(examples_picture(examples, classes=splits.classes, scans=scans), path)
 

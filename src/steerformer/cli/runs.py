@@ -27,9 +27,14 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fail(f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}.")
+        fail(f"{what_failed(error)}.")
     except ValueError as error:
         fail(str(error))
+
+
+def what_failed(error: OSError, file: Path | str = "a file") -> str:
+    """The file, or ``file`` if the system does not say which, and the reason."""
+    return f"cannot read or write {error.filename or file}: {error.strerror or error}"
 
 
 def open_with_data(

@@ -1,19 +1,18 @@
 """What ``steerformer predict`` does with a model that segments: a label map for every file."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steerformer.cli.console import console, fail
-from steerformer.cli.runs import progress_bar
+from steerformer.cli.runs import progress_bar, what_failed
 
 if TYPE_CHECKING:
     from steerformer.data.scans import Scan
     from steerformer.infer import Appetite, Segmented
     from steerformer.train import Run
-
-_FREE = 0.9  # part of the machine's free memory that is taken if no limit is given
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class _Job:
 
 
 def segment_files(run: "Run", files: Sequence[Path], out: Path, wishes: Wishes) -> None:
-    """Write label maps for all files that can be read, and end with a line about the others."""
+    """Write label maps for all files of which that can be done, and end with a line about the others."""
     from steerformer.infer import Appetite
     from steerformer.infer.modalities import scans_of
 
@@ -53,13 +52,8 @@ def segment_files(run: "Run", files: Sequence[Path], out: Path, wishes: Wishes) 
     with progress_bar("segmenting", len(jobs)) as advance:
         for job in jobs:
             left = _Left(advance)
-            try:
-                scan = _read(run, job.scan)
-                found = _segment(run, scan, job, memory, appetite, left.take)
-            except (ValueError, OSError) as error:
-                bad.append(str(error).removesuffix("."))
-            else:
-                _write(run, scan, found, job)
+            problem = _do(run, job, memory, appetite, left.take)
+            bad += [problem] if problem else []
             left.finish()
     count = len(jobs) - len(bad)
     console.print(
@@ -115,12 +109,9 @@ def _require_free(jobs: Sequence[_Job], *, force: bool) -> None:
 
 
 def _bytes(text: str | None) -> int | None:
-    from steerformer.infer.memory import free_memory, parse_bytes, resident
+    from steerformer.infer.memory import budget, parse_bytes
 
-    if text is not None:
-        return parse_bytes(text)
-    free = free_memory()
-    return None if free is None else resident() + int(_FREE * free)
+    return budget() if text is None else parse_bytes(text)
 
 
 def _peak(allowed: str | None) -> str:
@@ -129,6 +120,28 @@ def _peak(allowed: str | None) -> str:
 
     peak = highest()
     return f", with {as_text(peak)} of memory at most ({allowed} allowed)" if allowed and peak else ""
+
+
+def _do(
+    run: "Run", job: _Job, memory: int | None, appetite: "Appetite", progress: Callable[[float], object]
+) -> str | None:
+    """Segment a scan and write what was found; what is wrong if that cannot be done."""
+    from nibabel.spatialimages import HeaderDataError
+
+    try:
+        scan = _read(run, job.scan)
+        _write(run, scan, _segment(run, scan, job, memory, appetite, progress), job)
+    except OSError as error:
+        return what_failed(error, job.scan[0])
+    except ValueError as error:
+        return str(error).removesuffix(".")
+    except HeaderDataError as error:
+        return f"{job.scan[0]}: {error}".removesuffix(".")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        return f"{job.scan[0]}: memory ran out; give a lower --memory"
+    return None
 
 
 def _read(run: "Run", scan: tuple[Path, ...]) -> "Scan":
@@ -163,12 +176,17 @@ def _segment(
 
 
 def _write(run: "Run", scan: "Scan", found: "Segmented", job: _Job) -> None:
+    """All files of a scan or none: one of them alone would look as if the scan were done."""
     from steerformer.data.scans import write_labels, write_probabilities
 
-    write_labels(scan, found.labels, job.labels, classes=len(run.classes))
-    if job.probabilities and found.probabilities is not None:
-        write_probabilities(scan, found.probabilities, job.probabilities)
-    if job.overlay:
-        from steerformer.infer.overlay import write_overlay
+    with ExitStack() as undo:
+        write_labels(scan, found.labels, job.labels, classes=len(run.classes))
+        undo.callback(job.labels.unlink)
+        if job.probabilities and found.probabilities is not None:
+            write_probabilities(scan, found.probabilities, job.probabilities)
+            undo.callback(job.probabilities.unlink)
+        if job.overlay:
+            from steerformer.infer.overlay import write_overlay
 
-        write_overlay(scan.x, found.labels, job.overlay, classes=run.classes, spacing=scan.spacing)
+            write_overlay(scan.x, found.labels, job.overlay, classes=run.classes, spacing=scan.spacing)
+        undo.pop_all()

@@ -7,6 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_MACHINE = Path("/proc/meminfo")
+_ALLOWED, _TAKEN = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")  # of a container
+_SHARE = 0.8  # of the free memory that may be taken: others may need some, too
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _forgotten = 0  # the highest peak before the system's count was last started anew
 
@@ -33,12 +36,18 @@ def as_text(count: int | float) -> str:
 
 
 def free_memory() -> int | None:
-    """Bytes that new work can take without pushing anything out; ``None`` where the system does not tell."""
-    try:
-        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
-        return int(found[1]) * 2**10 if found else None
-    except OSError:
-        return None
+    """Bytes that new work can take without pushing anything out; ``None`` where the system does not tell.
+
+    In a container it is what is left of its limit, if that is less than what the machine has.
+    """
+    known = [count for count in (_read(_MACHINE, "MemAvailable"), _left_in_container()) if count is not None]
+    return min(known, default=None)
+
+
+def budget() -> int | None:
+    """Bytes that this process may have in all where nobody set a limit; ``None`` where the system does not tell."""
+    free = free_memory()
+    return None if free is None else resident() + int(_SHARE * free)
 
 
 def resident() -> int:
@@ -78,9 +87,20 @@ def _give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _status(name: str) -> int | None:
+def _left_in_container() -> int | None:
     try:
-        found = re.search(rf"{name}:\s*(\d+) kB", _STATUS.read_text())
+        return max(0, int(_ALLOWED.read_text()) - int(_TAKEN.read_text()))
+    except (OSError, ValueError):  # there is no container, or it is without a limit, which reads "max"
+        return None
+
+
+def _status(name: str) -> int | None:
+    return _read(_STATUS, name)
+
+
+def _read(file: Path, name: str) -> int | None:
+    try:
+        found = re.search(rf"{name}:\s*(\d+) kB", file.read_text())
         return int(found[1]) * 2**10 if found else None
     except OSError:
         return None

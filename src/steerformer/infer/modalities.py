@@ -10,7 +10,7 @@ _NUMBERED = re.compile(r"(.+)_(\d{4})(\.nii|\.nii\.gz|\.npy)", re.IGNORECASE)
 
 
 def scans_of(files: Sequence[Path], channels: int) -> list[tuple[Path, ...]]:
-    """The files of each scan, in the order in which they come.
+    """The files of each scan, in the order in which they come; one that is named twice counts once.
 
     A scan of several channels is one file with four axes, or NAME_0000, NAME_0001 and so on, volumes of one channel
     each, in one folder and of one ending.
@@ -19,7 +19,7 @@ def scans_of(files: Sequence[Path], channels: int) -> list[tuple[Path, ...]]:
     [(PosixPath('a_0000.nii'), PosixPath('a_0001.nii')), (PosixPath('b.nii'),)]
     """
     found: dict[tuple[str, ...], list[Path]] = {}
-    for number, path in enumerate(files):
+    for number, path in enumerate(dict.fromkeys(files)):
         match = _NUMBERED.fullmatch(path.name) if channels > 1 else None
         key: tuple[str, ...] = (str(path.parent), match[1], match[3]) if match else (str(number),)
         found.setdefault(key, []).append(path)

@@ -71,7 +71,8 @@ def _table(title: str, group: dict[str, Record]) -> str:
             each = [_dice(part) for part in _chosen(found, names)]
             scores = _dice(found), *each, with_error(found["hd95"], found["hd95_error"])
             wrong = f"{found['missed']} / {found['invented']}"
-            values = str(found["cases"]), *scores, wrong, " / ".join(f"{value:.2f}" for value in paper or ())
+            published = paper if paper and turned == "upright" else ()  # the paper turns no cases
+            values = str(found["cases"]), *scores, wrong, " / ".join(f"{value:.2f}" for value in published)
             rows.append([f"[{run}](#{run})", turned, *values, *size])
     unit = "mm" if any(record["config"]["model"]["group"] == "SO3" for record in group.values()) else "pixels"
     figures = ["Dice, %", *(f"{name}, %" for name in names), f"HD95, {unit}", "missed / invented", "paper, %"]
@@ -79,7 +80,7 @@ def _table(title: str, group: dict[str, Record]) -> str:
 
 
 def _tests(record: Record) -> Iterator[tuple[str, Record]]:
-    """Every test of a run: how cases were turned, and figures."""
+    """Every test of a run that differs from its own in how cases were turned alone: that, and figures."""
     metrics, config = record["metrics"], record["config"]
     own = config["data"].get("test_rotation", "none")
     where = "turned in space" if config["model"]["group"] == "SO3" else "turned in the plane"
@@ -88,8 +89,13 @@ def _tests(record: Record) -> Iterator[tuple[str, Record]]:
         yield where if own == "any" else "upright", found
     for evaluation in record["evaluations"].values():
         turn = evaluation["data"].get("test_rotation", "none")
-        if evaluation["split"] == "test" and turn != own:
+        if evaluation["split"] == "test" and turn != own and _others(evaluation["data"]) == _others(config["data"]):
             yield where if turn == "any" else "upright", evaluation
+
+
+def _others(data: Record) -> Record:
+    """All about the data but how test cases were turned, and where the files lay."""
+    return {key: value for key, value in data.items() if key not in ("root", "test_rotation")}
 
 
 def _parts(found: Record, prefix: str = "") -> Record:
