@@ -131,8 +131,8 @@ _NOTE = (
     "Dice is the mean over classes and cases, ± one standard error over cases. HD95 is the distance within which 95 % "
     "of one surface lie from the other, the worse of both ways, by MONAI, mean over the cases that have both surfaces. "
     "A structure of which nothing was predicted is missed, one that is not there but was predicted is invented: both "
-    "count with Dice 0 and have no distance. Turned cases are each turned by one random rotation, by cubic splines; runs "
-    "were trained on cases as they stand, unless their command says otherwise."
+    "count with Dice 0 and have no distance. Turned cases are each turned by one random rotation, by cubic splines; "
+    "runs were trained on cases as they stand, unless their command says otherwise."
 )
 _NOTES = {
     "PH2": (
