@@ -1,6 +1,7 @@
 """Labels on the grid of the scan, whatever was done to it before the network saw it."""
 
 import copy
+import math
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from steerformer import models
 from steerformer.data.config import PairsConfig
 from steerformer.data.prepare import prepare
 from steerformer.data.scans import Scan
-from steerformer.infer import segment
+from steerformer.infer import Appetite, segment, windows
 from steerformer.infer.modalities import name_of, scans_of
+from steerformer.infer.windows import choose_window
 
 SHAPE = (19, 22)
 
@@ -45,7 +47,9 @@ def test_labels_are_the_best_classes_on_the_grid_of_the_scan(model, changes, pro
     assert found.labels.shape == SHAPE and torch.equal(found.labels.long(), expected.argmax(0))
     assert len(found.labels.unique()) > 1
     if probabilities:
-        assert torch.allclose(found.probabilities, expected.softmax(0), atol=1e-6)
+        inside = (slice(None), *prepared.box)
+        assert torch.allclose(found.probabilities[inside], expected.softmax(0)[inside], atol=1e-6)
+        assert torch.allclose(found.probabilities.sum(0), torch.ones(SHAPE))
         assert torch.equal(found.probabilities.argmax(0), found.labels.long())
     else:
         assert found.probabilities is None
@@ -57,6 +61,26 @@ def test_what_was_cropped_is_background(model):
         model.head.bias.copy_(torch.tensor([-9.0, 9.0, -9.0]))
     found = segment(model, scan(), PairsConfig(classes=3, crop=0)).labels
     assert (found[3:15, 5:20] == 1).all() and found.sum() == 12 * 15
+    certain = segment(model, scan(), PairsConfig(classes=3, crop=0), probabilities=True).probabilities
+    assert (certain[:, :3] == torch.tensor([1.0, 0.0, 0.0]).view(3, 1, 1)).all() and certain[0, 3:15, 5:20].max() < 0.5
+
+
+@pytest.mark.parametrize("changes", [{}, {"spacing": 0.5}])
+def test_what_is_written_in_the_end_counts_as_memory(model, changes, monkeypatch):
+    """Windows would fit, but not the probabilities of all classes."""
+    told = {}
+
+    def choose(*arguments, later, **options):
+        told[later] = True
+        return choose_window(*arguments, later=later, **options)
+
+    monkeypatch.setattr(windows, "choose_window", choose)
+    for probabilities in (False, True):
+        segment(model, scan(), PairsConfig(classes=3, **changes), probabilities=probabilities, memory=2**40)
+    few, many = (later / math.prod(SHAPE) for later in told)
+    assert few >= 1 and many - few >= 2 * 4 * 3  # restored and as written, in single precision
+    with pytest.raises(ValueError, match=r"too little: a volume of 20 x 30 takes 5\.[0-9]G in all"):
+        choose_window(Appetite(model), (20, 30), 3, 2**30, later=5 * 2**30)
 
 
 def test_files_of_modalities_are_put_together_and_others_left_alone():

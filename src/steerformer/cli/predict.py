@@ -23,7 +23,10 @@ _BATCH = 32
 
 def predict(
     run: RunFolder,
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Images or volumes.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILES...", help="Images or volumes; NAME_0000, NAME_0001 ... are modalities of one."),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the label maps; of a classifier the CSV file, standard output if not given."),

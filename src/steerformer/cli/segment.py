@@ -100,7 +100,9 @@ def _require_free(jobs: Sequence[_Job], *, force: bool) -> None:
     for job in jobs:
         for path in job.outputs:
             if path in made:
-                raise ValueError(f"{job.scan[0]} and {made[path]} would both become {path}; predict them one by one.")
+                raise ValueError(
+                    f"{job.scan[0]} and {made[path]} would both become {path}; predict them into different folders."
+                )
             if path.resolve() in scans:
                 raise ValueError(f"{path} is one of the files to predict; give another folder by --out.")
             if path.exists() and not force:

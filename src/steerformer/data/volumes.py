@@ -124,6 +124,8 @@ def _explained(path: Path, kind: str) -> Iterator[None]:
             yield
     except PermissionError as error:
         raise DataError(f"cannot read {path}: {error.strerror}.") from None
+    except MemoryError:  # says nothing about the file
+        raise
     except Exception:
         raise DataError(f"{path} cannot be read as {kind}: it is cut short, damaged or of another kind.") from None
     finally:

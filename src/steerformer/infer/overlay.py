@@ -1,7 +1,7 @@
 """A picture of what was found: outlines of the labels over the image, or over slices of a volume."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -84,26 +84,27 @@ class View(NamedTuple):
 
 def views(x: Tensor, labels: Tensor, steps: tuple[float, ...], *, middle: Tensor | None = None) -> Iterator[View]:
     """The image, or three slices of a volume through the middle of its labels, or of those of ``middle``."""
-    grey = _in_range(x)
+    x = x if len(x) == 3 and x.ndim == 3 else x[:1]
+    in_range = _scale(x)
     if labels.ndim == 2:
+        grey = in_range(x)
         colours = grey.movedim(0, -1) if len(grey) == 3 else grey[0]
         yield View(colours.numpy(), labels.numpy(), (steps[0], steps[1]), "", "upper")
         return
     for axis, name in enumerate(_AXES):
         place = _middle(labels if middle is None else middle, axis)
         across, up = (other for other in range(3) if other != axis)
-        shown, found = grey[0].select(axis, place).mT, labels.select(axis, place).mT
+        shown, found = in_range(x[0].select(axis, place)).mT, labels.select(axis, place).mT
         title = f"{name}, {place + 1} of {labels.shape[axis]}"
         yield View(shown.numpy(), found.numpy(), (steps[up], steps[across]), title, "lower")
 
 
-def _in_range(x: Tensor) -> Tensor:
-    """Values from 0 to 1; a few very dark or very bright ones count less."""
-    x = x if len(x) == 3 and x.ndim == 3 else x[:1]
+def _scale(x: Tensor) -> Callable[[Tensor], Tensor]:
+    """What brings a part of ``x`` to values from 0 to 1; a few very dark or very bright ones count less."""
     values = x.flatten()
     values = values[:: max(1, len(values) // _MOST_VALUES)]
     low, high = float(values.quantile(0.005)), float(values.quantile(0.995))
-    return ((x - low) / max(high - low, 1e-9)).clamp(0, 1)
+    return lambda part: ((part - low) / max(high - low, 1e-9)).clamp(0, 1)
 
 
 def _middle(labels: Tensor, axis: int) -> int:

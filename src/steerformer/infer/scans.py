@@ -1,7 +1,9 @@
 """From a scan as it is to labels that lie on it voxel by voxel."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Integer
@@ -14,6 +16,11 @@ from steerformer.infer.appetite import Appetite
 from steerformer.infer.windows import predict_labels, predict_logits
 from steerformer.models import Model
 
+# Bytes for each voxel of a scan, beside what windows have left, until all is written.
+_LABELS = 8
+_SCORES = 12  # to find the best of them, class by class
+_PROBABILITY = 8  # of each class, restored and as written
+
 
 @dataclass(frozen=True, eq=False)
 class Segmented:
@@ -21,7 +28,7 @@ class Segmented:
 
     labels: Integer[Tensor, "*space"]
     probabilities: Float[Tensor, "classes *space"] | None
-    """Only if asked for. Outside of what the model saw, the background has nearly all."""
+    """Only if asked for. Outside of what the model saw, the background has all."""
 
 
 def segment(
@@ -43,12 +50,16 @@ def segment(
     prepared = prepare(scan.x, scan.spacing, config)
     appetite = appetite or Appetite(model)
     is_resampled = tuple(prepared.x.shape[1:]) != tuple(part.stop - part.start for part in prepared.box)
-    if not probabilities and not is_resampled:
-        labels = predict_labels(model, prepared.x, memory=memory, overlap=overlap, progress=progress, appetite=appetite)
+    scored = probabilities or is_resampled
+    each = _LABELS + scored * _SCORES + probabilities * _PROBABILITY * int(model.out_type.channels)
+    options: dict[str, Any] = {"memory": memory, "overlap": overlap, "progress": progress, "appetite": appetite}
+    later = each * math.prod(prepared.shape)
+    if not scored:
+        labels = predict_labels(model, prepared.x, **options, later=later)
         return Segmented(prepared.restore(labels), None)
-    logits = predict_logits(model, prepared.x, memory=memory, overlap=overlap, progress=progress, appetite=appetite)
+    logits = predict_logits(model, prepared.x, **options, later=later)
     labels = _best(prepared, logits)
-    return Segmented(labels, _softmax(prepared.restore(logits)) if probabilities else None)
+    return Segmented(labels, _probabilities(prepared, logits) if probabilities else None)
 
 
 def _best(prepared: Prepared, logits: Tensor) -> Tensor:
@@ -64,8 +75,14 @@ def _best(prepared: Prepared, logits: Tensor) -> Tensor:
     return whole
 
 
-def _softmax(scores: Tensor) -> Tensor:
-    """Probabilities in the place of scores: a second copy of all classes may be too much."""
-    for plane in scores.unbind(1):
+def _probabilities(prepared: Prepared, logits: Tensor) -> Tensor:
+    """In the place of scores: a second copy of all classes may be too much. What was cropped is background."""
+    found = prepared.restore(logits)
+    for plane in found.unbind(1):
         plane.copy_(plane.softmax(0))
-    return scores
+    outside = torch.ones(prepared.shape, dtype=torch.bool)
+    outside[prepared.box] = False
+    if outside.any():
+        for label, values in enumerate(found):
+            values.masked_fill_(outside, float(label == 0))
+    return found

@@ -25,6 +25,7 @@ def predict_labels(
     overlap: float = 0.25,
     progress: Callable[[float], object] = lambda share: None,
     appetite: Appetite | None = None,
+    later: int = 0,
 ) -> Integer[Tensor, "*space"]:
     """The class of every voxel, uint8 (int16 for more than 256 classes), on the CPU.
 
@@ -36,10 +37,11 @@ def predict_labels(
         overlap: share of a window that the next one along an axis sees again.
         progress: told the share that was done, after each window.
         appetite: what is known about the model's need of memory, to be shared by many calls.
+        later: bytes that the caller will take beside the result, after the last window.
     """
     dtype = torch.uint8 if _classes(model) <= 256 else torch.int16
     labels = torch.empty(x.shape[1:], dtype=dtype)
-    for planes, logits in _in_parts(model, x, memory, overlap, progress, appetite, kept=labels.nbytes):
+    for planes, logits in _in_parts(model, x, memory, overlap, progress, appetite, kept=labels.nbytes, later=later):
         for plane, values in zip(range(planes.start, planes.stop), logits.unbind(1), strict=True):
             labels[plane] = values.argmax(0)  # of one plane: argmax takes eight bytes for each voxel
     return labels
@@ -53,21 +55,23 @@ def predict_logits(
     overlap: float = 0.25,
     progress: Callable[[float], object] = lambda share: None,
     appetite: Appetite | None = None,
+    later: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "classes *space"]:
     """Logits of every voxel, on the CPU; see :func:`predict_labels`."""
     found = torch.empty(_classes(model), *x.shape[1:], dtype=dtype)
-    for planes, logits in _in_parts(model, x, memory, overlap, progress, appetite, kept=found.nbytes):
+    for planes, logits in _in_parts(model, x, memory, overlap, progress, appetite, kept=found.nbytes, later=later):
         found[:, planes] = logits
     return found
 
 
 def choose_window(
-    appetite: Appetite, size: Sequence[int], classes: int, memory: int | None, *, kept: int = 0
+    appetite: Appetite, size: Sequence[int], classes: int, memory: int | None, *, kept: int = 0, later: int = 0
 ) -> tuple[int, ...]:
     """The largest window of a volume that fits into ``memory``, and beside it ``kept`` bytes of results.
 
-    Sides are alike but for what the model's stride leaves of each axis, unless the volume ends before.
+    Sides are alike but for what the model's stride leaves of each axis, unless the volume ends before. ``later`` are
+    bytes that are taken when no window is left.
     """
     if memory is None:
         return tuple(size)
@@ -86,11 +90,12 @@ def choose_window(
 
     appetite.learn(size, lambda: math.prod(largest()), room)
     window = largest()
-    if need(window) > room:
-        least = memory - room + need(window)
+    taken = max(need(window), later)
+    if taken > room:
+        least = memory - room + taken
         raise ValueError(
-            f"{as_text(memory)} of memory are too little: the smallest window of this model and volume of "
-            f"{' x '.join(map(str, size))} takes {as_text(least)} in all; allow more, such as {as_text(1.25 * least)}."
+            f"{as_text(memory)} of memory are too little: a volume of {' x '.join(map(str, size))} takes "
+            f"{as_text(least)} in all, however small the windows; allow more, such as {as_text(1.25 * least)}."
         )
     return window
 
@@ -131,6 +136,7 @@ def _in_parts(
     appetite: Appetite | None,
     *,
     kept: int,
+    later: int,
 ) -> Iterator[tuple[slice, Tensor]]:
     """Planes of the first axis and their logits, in eval mode and without gradients."""
     if not 0 <= overlap < 1:
@@ -140,7 +146,7 @@ def _in_parts(
     try:
         with torch.no_grad():
             appetite = appetite or Appetite(model)
-            window = choose_window(appetite, x.shape[1:], _classes(model), memory, kept=kept)
+            window = choose_window(appetite, x.shape[1:], _classes(model), memory, kept=kept, later=later)
             rows = [spans(n, side, appetite.stride, overlap) for n, side in zip(x.shape[1:], window, strict=True)]
             yield from _stitched(model, x, rows, progress)
     finally:
