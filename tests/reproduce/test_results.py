@@ -236,3 +236,14 @@ def test_folders_without_runs_are_named(runs, tmp_path):
 def test_a_page_without_records_says_what_is_missing(tmp_path):
     result = CliRunner().invoke(app, ["reproduce", "results", "--out", str(tmp_path)])
     assert result.exit_code == 2 and "results.json" in result.stderr
+
+
+def test_a_class_and_a_region_of_one_name_are_told_apart():
+    from steerformer.reproduce.results_cases import _parts
+
+    found = {"structures": {"core": {"dice": 0.1}}, "regions": {"core": {"dice": 0.2}, "whole": {"dice": 0.3}}}
+    assert {name: part["dice"] for name, part in _parts(found).items()} == {
+        "core": 0.1,
+        "region core": 0.2,
+        "whole": 0.3,
+    }

@@ -99,8 +99,9 @@ def _others(data: Record) -> Record:
 
 
 def _parts(found: Record, prefix: str = "") -> Record:
-    """Structures and regions."""
-    return {**found.get(f"{prefix}structures", {}), **found.get(f"{prefix}regions", {})}
+    """Structures, and regions under names of their own."""
+    structures, together = (found.get(f"{prefix}{kind}", {}) for kind in ("structures", "regions"))
+    return structures | {f"region {name}" if name in structures else name: part for name, part in together.items()}
 
 
 def _chosen(found: Record, names: list[str]) -> list[Record]:
