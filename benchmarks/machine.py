@@ -29,8 +29,9 @@ def describe(root: Path) -> dict[str, Any]:
 def sentence(machine: dict[str, Any]) -> str:
     """The description in a line for the reader of a table."""
     commit = f", commit {machine['commit']}" if "commit" in machine else ""
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}"
     return (
-        f"Measured on {machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"Measured on {machine['processor']}, {machine['cores']} cores, {threads}, "
         f"torch {machine['torch']}, {machine['date']}{commit}."
     )
 

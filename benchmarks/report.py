@@ -79,7 +79,7 @@ def replace_between(text: str, marker: str, content: str) -> str:
     """The text with ``content`` between the marker and its end; a text without them is an error, not left as it is."""
     marked = re.compile(rf"(<!-- {marker} -->\n).*?(<!-- /{marker} -->)", re.DOTALL)
     if not marked.search(text):
-        raise SystemExit(f"README.md has no <!-- {marker} --> ... <!-- /{marker} --> to write the table into.")
+        raise SystemExit(f"there is no <!-- {marker} --> ... <!-- /{marker} --> to write the table into.")
     return marked.sub(lambda found: f"{found[1]}{content}\n{found[2]}", text)
 
 

@@ -84,7 +84,7 @@ def keep(row: dict[str, Any], path: Path) -> None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [report.line(COLUMNS), "|" + " --- |" * len(COLUMNS), *(report.line(cells(row)) for row in rows)]
-    return "\n".join([*lines, "", machine.sentence(rows[-1]["machine"])])
+    return "\n".join([*lines, "", *dict.fromkeys(machine.sentence(row["machine"]) for row in rows)])
 
 
 def cells(row: dict[str, Any]) -> list[str]:

@@ -93,7 +93,7 @@ def _dice_panel(axes: Axes, found: "SegmentationCheck", key: str) -> None:
     if found.control:
         curves.append(("control", found.control, key, PALETTE[1]))
     if key == "agreement":
-        curves.append(("interpolation alone", found.sweep, "ceiling", "#888888"))
+        curves.append(("turning alone", found.sweep, "ceiling", "#888888"))
     for name, sweep, kind, colour in curves:
         lines = np.array([[getattr(scores, kind) for scores in about] for about in sweep.axes.values()])
         axes.plot(sweep.angles, lines.mean(0), ".-" if kind == key else "--", color=colour, label=name)
@@ -101,7 +101,7 @@ def _dice_panel(axes: Axes, found: "SegmentationCheck", key: str) -> None:
             axes.plot(sweep.angles, lines.T, color=colour, linewidth=0.6, alpha=0.5)
     axes.set(xlabel="angle by which cases are turned, degrees", ylim=(0, 1.01))
     axes.set_xticks(np.arange(min(found.sweep.angles), max(found.sweep.angles) + 1, 45))
-    axes.legend(frameon=False, fontsize=8, loc="best")
+    axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
 
 
 def _layers_panel(axes: Axes, found: "Check | SegmentationCheck") -> None:

@@ -61,6 +61,7 @@ class TestSegmentations:
         assert "equivariant: rotations of the grid" in result.output and "control truth" in result.output
         found = json.loads((tmp_path / "check.json").read_text())
         assert found["is_equivariant"] and found["sweep"] == found["control"] and len(found["cases"]) == 1
+        assert found["control_run"] == image_run.name
         straight, quarter = found["sweep"]["axes"]["plane"]
         assert straight["agreement"] == 1.0 and quarter["agreement"] > 0.97
         assert (tmp_path / "check.png").read_bytes().startswith(b"\x89PNG")

@@ -98,13 +98,18 @@ def test_cases_are_predicted_within_the_memory_that_is_free(run_folder, monkeypa
 
     asked, original = [], infer.predict_logits
 
-    def watched(model, x, *, memory, appetite):
+    def watched(model, x, *, memory, appetite, progress):
         asked.append((memory, appetite))
-        return original(model, x, memory=memory, appetite=appetite)
+        progress(0.0)  # as if there were a window more
+        return original(model, x, memory=memory, appetite=appetite, progress=progress)
 
     monkeypatch.setattr("steerformer.infer.predict_logits", watched)
     monkeypatch.setattr("steerformer.infer.memory.free_memory", lambda: 2**33)
-    assert run("evaluate", run_folder).exit_code == 0
+    result = run("evaluate", run_folder)
+    assert (
+        result.exit_code == 0 and "3 cases were too large for the free memory, and judged in windows" in result.output
+    )
+    assert figures(run_folder, "evaluation-test")["in_windows"] == 3
     assert len(asked) == 6 and len({id(appetite) for _, appetite in asked}) == 1
     assert {memory for memory, _ in asked} == {asked[0][0]} and 0.8 * 2**33 < asked[0][0] < 0.8 * 2**33 + 2**32
 

@@ -143,9 +143,9 @@ def test_what_cannot_be_written_is_listed_and_leaves_nothing(volume_run, tmp_pat
 @pytest.mark.parametrize(
     ("where", "error", "words"),
     [
-        ("infer.segment", MemoryError(), "memory ran out; give a lower --memory"),
-        ("infer.segment", RuntimeError("alloc.cpp: can't allocate memory: 9 bytes"), "memory ran out; give a lower"),
-        ("data.scans.write_labels", MemoryError(), "memory ran out; give a lower --memory"),
+        ("infer.segment", MemoryError(), "memory ran out; free some, or give a lower --memory"),
+        ("infer.segment", RuntimeError("alloc.cpp: can't allocate memory: 9 bytes"), "memory ran out; free some"),
+        ("data.scans.write_labels", MemoryError(), "memory ran out; free some, or give a lower --memory"),
         ("data.scans.write_labels", HeaderDataError("shape does not fit"), "shape does not fit"),
         ("data.scans.write_labels", OSError(28, "No space left on device"), "No space left on device"),
     ],

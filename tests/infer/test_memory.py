@@ -32,14 +32,15 @@ def test_a_peak_is_seen_even_if_it_is_lower_than_an_earlier_one():
 
 @pytest.mark.parametrize(
     ("allowed", "taken", "expected"),
-    [("5000", "2000", 3000), ("1000", "2000", 0), ("max", "2000", 8192), ("99999", "2000", 8192), (None, None, 8192)],
+    [("5000", "2000", 3500), ("1000", "2000", 0), ("max", "2000", 8192), ("99999", "2000", 8192), (None, None, 8192)],
 )
 def test_in_a_container_its_limit_counts(tmp_path, monkeypatch, allowed, taken, expected):
     (tmp_path / "_MACHINE").write_text("MemTotal: 16 kB\nMemAvailable:    8 kB\n")
+    (tmp_path / "_KINDS").write_text("file 900\ninactive_file 300\nactive_file 200\nactive_anon 70\n")
     for name, text in (("_ALLOWED", allowed), ("_TAKEN", taken)):
         if text is not None:
             (tmp_path / name).write_text(f"{text}\n")
-    for name in ("_MACHINE", "_ALLOWED", "_TAKEN"):
+    for name in ("_MACHINE", "_ALLOWED", "_TAKEN", "_KINDS"):
         monkeypatch.setattr(f"steerformer.infer.memory.{name}", tmp_path / name)
     assert free_memory() == expected
 

@@ -95,12 +95,8 @@ def test_where_the_border_of_no_window_is_seen_pooling_networks_give_the_same(gr
     found = in_windows(predict_logits, model, x, 16, overlap=0.25)
     with torch.no_grad():
         expected = model(x[None])[0]
-    windows = spans(37, 17, 4, 0.25)
-    borders = {edge for start, stop in windows for edge in (start, stop, stop - 1)} - {
-        0,
-        36,
-        37,
-    }  # 4 pooled voxels, cut
+    ends = {0, 36, 37}  # of the volume; 36 is where the last voxels that are pooled begin, of which a window has one
+    borders = {edge for start, stop in spans(37, 17, 4, 0.25) for edge in (start, stop, stop - 1)} - ends
     far = torch.tensor([min(abs(i - edge + 0.5) for edge in borders) > 1 for i in range(37)])
     chosen = torch.stack(torch.meshgrid(*[far] * group.dim, indexing="ij")).all(0)
     assert 0.1 < chosen.float().mean() < 1

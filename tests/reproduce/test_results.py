@@ -82,7 +82,7 @@ def write_check(folder):
         "layers_grid": [],
         "layers_arbitrary": [{"total": 0.5}, {"total": 0.051}],
     }
-    values |= {"sweep": sweep(0.9, 0.88, 0.89), "control": sweep(0.9, 0.25, 0.5)}
+    values |= {"sweep": sweep(0.9, 0.88, 0.89), "control": sweep(0.9, 0.25, 0.5), "control_run": "control"}
     (folder / "check.json").write_text(json.dumps(values))
     Image.new("RGB", (4, 4)).save(folder / "check.png")
 
@@ -97,7 +97,7 @@ def docs(tmp_path_factory):
     runs, out = tmp_path_factory.mktemp("segmentations"), tmp_path_factory.mktemp("docs")
     ph2 = {"kind": "unet", "group": "SO2", "degrees": 4, "depth": 0}
     moles = ["background", "lesion"]
-    write_segmentation(runs / "moles", model=ph2, data={"name": "ph2"}, classes=moles, turned=0.87)
+    write_segmentation(runs / "moles", model=ph2, data={"name": "ph2", "size": [144, 192]}, classes=moles, turned=0.87)
     smaller = json.loads((runs / "moles" / "evaluation-any.json").read_text()) | {"dice": 0.12}
     smaller["data"]["size"] = [9, 9]
     (runs / "moles" / "evaluation-small.json").write_text(json.dumps(smaller))
@@ -136,12 +136,14 @@ def test_segmentations_have_dice_and_distances_upright_and_turned(docs):
 
 def test_the_check_of_a_segmentation_stands_beside_its_control(docs):
     page = (docs / "results.md").read_text()
-    (line,) = (line for line in page.splitlines() if line.startswith("`steerformer check runs/hippo`"))
+    (line,) = (
+        line for line in page.splitlines() if line.startswith("`steerformer check runs/hippo --control runs/control`")
+    )
     assert (
-        "change the logits by 3.0e-06 at worst, any rotation those of smooth scenes by 5.1 %" in line
+        "change the logits by 3.0e-06 at worst, three random ones those of smooth scenes by 5.1 %" in line
         and "on 3 cases" in line
     )
-    ours, control = line.split("Of a control:")
+    ours, control = line.split("Of control:")
     assert "91.0 % upright and 88.0 to 90.0 % at 3 rotations" in ours and "at least 79.2 %" in ours
     assert "25.0 to 90.0 % at 3 rotations" in control and "at least 22.5 %" in control
 

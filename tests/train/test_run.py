@@ -157,8 +157,10 @@ def test_a_score_of_nothing_is_better_than_none():
 
 
 def test_patience_does_not_end_between_two_validations():
-    with pytest.raises(ValueError, match=r"patience 2 would end before the next validation, validate_every = 3"):
-        experiment(patience=2, validate_every=3)
+    with pytest.raises(
+        ValueError, match=r"patience 4 would end between two validations; set a multiple of validate_every = 3"
+    ):
+        experiment(patience=4, validate_every=3)
 
 
 def test_patience_needs_something_to_look_at(tmp_path):

@@ -47,7 +47,7 @@ def check(
     with one_line_errors():
         found, folder = _check(run, changes or [], samples, angles, control), out or run
         folder.mkdir(parents=True, exist_ok=True)
-        _write(found, folder)
+        _write(found, folder, {"control_run": control.resolve().name} if control else {})
     console.print(_logits_table(found))
     console.print(_layers_table(found))
     console.print(_turned_table(found))
@@ -94,11 +94,11 @@ def _angles(text: str) -> list[float]:
         raise ValueError(f"--angles takes degrees with commas between, such as 0,30,60, got {text!r}.") from None
 
 
-def _write(found: "Check | SegmentationCheck", folder: Path) -> None:
+def _write(found: "Check | SegmentationCheck", folder: Path, more: dict[str, str]) -> None:
     from steerformer import plots
     from steerformer.files import write_json
 
-    write_json(folder / "check.json", found.as_json())
+    write_json(folder / "check.json", {**found.as_json(), **more})
     plots.save(plots.check(found), folder / "check.png")
 
 

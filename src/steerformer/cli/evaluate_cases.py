@@ -10,7 +10,7 @@ from steerformer.cli.runs import progress_bar
 from steerformer.files import write_json, write_whole
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from steerformer.data import Splits
     from steerformer.train import Run
@@ -26,7 +26,7 @@ def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, 
     from steerformer.train.cases import report, table
     from steerformer.train.segmentation import judge_cases
 
-    cases, split, predict = getattr(splits, details["split"]), details["split"], _within_memory(run)
+    cases, split, predict = getattr(splits, details["split"]), details["split"], _WithinMemory(run)
     with progress_bar(f"evaluating {split}", len(cases)) as advance:
         results = judge_cases(
             run.model,
@@ -37,7 +37,7 @@ def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, 
             watch=lambda number, labels, result: advance(),
         )
     unit = "mm" if run.model.in_type.group.dim == 3 else "pixels"
-    found = {**report(results), "unit": unit, **details}
+    found = {**report(results), "unit": unit, "in_windows": predict.in_windows, **details}
     files = path, path.with_suffix(".csv"), path.with_suffix(".png")
     write_json(files[0], found)
     write_whole(files[1], table(results))
@@ -49,13 +49,24 @@ def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, 
     console.print(f"wrote {written}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _within_memory(run: "Run") -> "Predict":
+class _WithinMemory:
     """Logits of whole cases, in windows where these do not fit into what is free."""
-    from steerformer.infer import Appetite, predict_logits
-    from steerformer.infer.memory import budget
 
-    appetite, memory = Appetite(run.model), budget()
-    return lambda model, x: predict_logits(model, x, memory=memory, appetite=appetite)
+    def __init__(self, run: "Run") -> None:
+        from steerformer.infer import Appetite
+        from steerformer.infer.memory import budget
+
+        self.appetite, self.memory = Appetite(run.model), budget()
+        self.in_windows = 0
+        """Cases that did not fit."""
+
+    def __call__(self, model: "nn.Module", x: "Tensor") -> "Tensor":
+        from steerformer.infer import predict_logits
+
+        shares: list[float] = []
+        logits = predict_logits(model, x, memory=self.memory, appetite=self.appetite, progress=shares.append)
+        self.in_windows += len(shares) > 1
+        return logits
 
 
 def _write_picture(
@@ -115,4 +126,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     dice = with_error(found["dice"], found["dice_error"], scale=100)
     hd95 = with_error(found["hd95"], found["hd95_error"])
     means = f"mean over classes and {found['cases']} cases (± one standard error)"
-    return [f"Dice {dice} %, HD95 {hd95} {found['unit']}: {means}", *what_is_wrong(found["structures"])]
+    lines = [f"Dice {dice} %, HD95 {hd95} {found['unit']}: {means}", *what_is_wrong(found["structures"])]
+    if found["in_windows"]:
+        lines.append(f"{found['in_windows']} cases were too large for the free memory, and judged in windows")
+    return lines

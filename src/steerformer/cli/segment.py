@@ -142,7 +142,7 @@ def _do(
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
             raise
-        return f"{job.scan[0]}: memory ran out; give a lower --memory"
+        return f"{job.scan[0]}: memory ran out; free some, or give a lower --memory"
     return None
 
 

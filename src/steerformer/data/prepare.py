@@ -15,7 +15,7 @@ from steerformer.data.files import resample
 
 Number = TypeVar("Number", int, float)
 
-_CONSTANT = 1e-5
+_CONSTANT = 1e-6
 """Deviation of a constant channel, as part of its largest value: interpolation leaves rounding in it."""
 
 

@@ -39,7 +39,7 @@ def turn_whole(
     pads = [(_EDGE, _EDGE)] * (x.ndim - 1)
     turned = torch.empty(len(x), *inside.shape, dtype=x.dtype)
     for channel, target in zip(x.numpy(), turned.numpy(), strict=True):
-        # Extended evenly: a spline rings where a scan ends at once.
+        # Mirrored in the points at its ends, so that value and slope go on: a spline rings where a scan ends at once.
         extended = np.pad(channel, pads, mode="reflect", reflect_type="odd")
         map_coordinates(extended, where, output=target, order=3, mode="mirror")
     return turned.where(inside, 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _MACHINE = Path("/proc/meminfo")
 _ALLOWED, _TAKEN = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")  # of a container
+_KINDS = Path("/sys/fs/cgroup/memory.stat")  # what takes it
 _SHARE = 0.8  # of the free memory that may be taken: others may need some, too
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _forgotten = 0  # the highest peak before the system's count was last started anew
@@ -88,8 +89,10 @@ def _give_back() -> None:
 
 
 def _left_in_container() -> int | None:
+    """Of its limit (cgroup v2), with what only keeps files at hand and is given up when memory is needed."""
     try:
-        return max(0, int(_ALLOWED.read_text()) - int(_TAKEN.read_text()))
+        kept = re.findall(r"^(?:in)?active_file (\d+)$", _KINDS.read_text(), re.MULTILINE)
+        return max(0, int(_ALLOWED.read_text()) - int(_TAKEN.read_text()) + sum(map(int, kept)))
     except (OSError, ValueError):  # there is no container, or it is without a limit, which reads "max"
         return None
 

@@ -19,7 +19,7 @@ from steerformer.models import Model
 # Bytes for each voxel of a scan, beside what windows have left, until all is written.
 _LABELS = 8
 _SCORES = 12  # to find the best of them, class by class
-_PROBABILITY = 8  # of each class, restored and as written
+_PROBABILITY = 16  # of each class: restored, and the copies that are made to write a file
 
 
 @dataclass(frozen=True, eq=False)

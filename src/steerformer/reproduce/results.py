@@ -50,7 +50,7 @@ _PUBLISHED = (
     "started",
 )
 """What of a run's environment is kept: nothing that names a machine or a place on it."""
-_CHECKED = ("samples", "grid", "arbitrary", "angles", "accuracy", "cases", "sweep", "control")
+_CHECKED = ("samples", "grid", "arbitrary", "angles", "accuracy", "cases", "sweep", "control", "control_run")
 """What of a run's check is kept: of classifiers accuracy against angle, of segmentations Dice."""
 
 

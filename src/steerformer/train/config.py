@@ -92,9 +92,10 @@ class TrainingConfig(Config):
 
     @model_validator(mode="after")
     def _patience_meets_validations(self) -> "TrainingConfig":
-        if self.patience is not None and self.patience < self.validate_every:
+        if self.patience is not None and self.patience % self.validate_every:
             raise ValueError(
-                f"patience {self.patience} would end before the next validation, validate_every = {self.validate_every}"
+                f"patience {self.patience} would end between two validations; set a multiple of validate_every = "
+                f"{self.validate_every}"
             )
         return self
 
