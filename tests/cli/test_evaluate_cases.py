@@ -54,6 +54,13 @@ def test_a_table_has_each_case_and_a_picture_shows_some(run_folder):
     assert len((run_folder / "evaluation-test.png").read_bytes()) < 0.8 * len(seen)  # there is less to see
 
 
+def test_training_cases_are_judged_whole_too(run_folder):
+    for changes in ((), ("data.patch=5",)):
+        assert run("evaluate", run_folder, "--split", "train", *changes).exit_code == 0
+    whole, patches = (figures(run_folder, f"evaluation-train{more}") for more in ("", "-patch-5"))
+    assert whole["dice"] == patches["dice"] and whole["cases"] > 1
+
+
 def test_turned_cases_are_other_cases(run_folder):
     result = run("evaluate", run_folder, "data.test_rotation=any", "--split", "validation")
     assert result.exit_code == 0, result.output
@@ -129,10 +136,12 @@ def test_mistakes_end_with_one_line_and_code_2(run_folder, arguments, words):
     assert words in result.stderr and result.stderr.count("\n") == 1, result.stderr
 
 
-def test_train_says_what_to_type_next(tmp_path, run_folder):
+@pytest.mark.parametrize("tested", [True, False])
+def test_train_says_what_to_type_next(tmp_path, run_folder, tested):
     root = json.loads(json.dumps(str(train.open_run(run_folder).config.data.root)))
-    result = run("train", run_folder, "--out", tmp_path / "again", "training.epochs=1", f"data.root={root}")
+    changes = ["training.epochs=1", f"data.root={root}", *([] if tested else ["data.test=0"])]
+    result = run("train", run_folder, "--out", tmp_path / "again", *changes)
     assert result.exit_code == 0, result.output
-    assert "test dice" in result.output and "epoch 1/1  loss" in result.output
+    assert ("test dice" in result.output) == tested and "epoch 1/1  loss" in result.output
     for words in ("evaluate {} data.test_rotation=any", "check {}", "predict {} FILES... --out FOLDER"):
         assert f"steerformer {words.format(tmp_path / 'again')}" in result.output

@@ -88,6 +88,13 @@ def test_whole_cases_to_train_on_are_padded_to_one_shape(make, outside):
         assert ((after - before) >= 0).all() and ((after - before) <= 1).all()  # in the middle
 
 
+def test_cases_to_train_on_can_be_had_whole(make):
+    splits = make(shapes=[(12, 9, 10), (9, 13, 10)], patch=4)
+    for (x, labels), number in zip(splits.train.whole(), splits.train.numbers.tolist(), strict=True):
+        case = labelled(number, [(12, 9, 10), (9, 13, 10)][number % 2])
+        assert x.shape == case.x.shape and torch.equal(labels, case.labels.long())
+
+
 @pytest.mark.parametrize("dim", [2, 3])
 def test_patches_are_parts_of_cases(make, dim):
     splits = make(shapes=[(12, 13, 10)[:dim]], patch=(6, 5, 10)[:dim], foreground=0.5)

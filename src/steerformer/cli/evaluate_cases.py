@@ -12,7 +12,7 @@ from steerformer.files import write_json, write_whole
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from steerformer.data import Splits
+    from steerformer.data import Cases, Splits
     from steerformer.train import Run
     from steerformer.train.cases import CaseResult
     from steerformer.train.segmentation import Predict
@@ -26,7 +26,7 @@ def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, 
     from steerformer.train.cases import report, table
     from steerformer.train.segmentation import judge_cases
 
-    cases, split, predict = getattr(splits, details["split"]), details["split"], _WithinMemory(run)
+    cases, split, predict = getattr(splits, details["split"]).whole(), details["split"], _WithinMemory(run)
     with progress_bar(f"evaluating {split}", len(cases)) as advance:
         results = judge_cases(
             run.model,
@@ -41,7 +41,7 @@ def evaluate_cases(run: "Run", splits: "Splits", path: Path, details: dict[str, 
     files = path, path.with_suffix(".csv"), path.with_suffix(".png")
     write_json(files[0], found)
     write_whole(files[1], table(results))
-    _write_picture(run, splits, split, results, files[2], predict, scans=scans)
+    _write_picture(run, splits.classes, cases, results, files[2], predict, scans=scans)
     console.print(_structures_table(found))
     for line in _lines(found):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -71,8 +71,8 @@ class _WithinMemory:
 
 def _write_picture(
     run: "Run",
-    splits: "Splits",
-    split: str,
+    classes: tuple[str, ...],
+    cases: "Cases",
     results: "list[CaseResult]",
     path: Path,
     predict: "Predict",
@@ -87,7 +87,6 @@ def _write_picture(
     from steerformer.infer.examples import Example, best_median_worst, examples_picture
     from steerformer.train.segmentation import judge_cases
 
-    cases = getattr(splits, split)
     examples: list[Example] = []
 
     def add(number: int, predicted: "Tensor", result: "CaseResult") -> None:
@@ -97,10 +96,10 @@ def _write_picture(
         examples.append(Example(title, x, truth, predicted, tuple(cases.spacing(number))))
 
     numbers = best_median_worst([result.dice for result in results])
-    judge_cases(run.model, cases, numbers.values(), classes=splits.classes, distances=False, predict=predict, watch=add)
+    judge_cases(run.model, cases, numbers.values(), classes=classes, distances=False, predict=predict, watch=add)
     path.unlink(missing_ok=True)
     if examples:
-        plots.save(examples_picture(examples, classes=splits.classes, scans=scans), path)
+        plots.save(examples_picture(examples, classes=classes, scans=scans), path)
 
 
 def _structures_table(found: dict[str, Any]) -> Table:

@@ -104,7 +104,7 @@ def _say_what_next(out: Path) -> None:
         if f"test_{score}" in figures:
             _say(f"test {score} {figures[f'test_{score}']:.2%}, with the weights of epoch {figures['best_epoch']}")
     _say(f"run folder {out}; go on with")
-    for command, meaning in _next(out, segments="test_dice" in figures):
+    for command, meaning in _next(out, segments="train_dice" in figures["history"][-1]):
         _say(f"  steerformer {command:{len(str(out)) + 33}} {meaning}")
 
 

@@ -36,6 +36,10 @@ class Cases(Numbered):
         self.config = config
         self.shape = shape
 
+    def whole(self) -> "Cases":
+        """The same cases, each whole and in a shape of its own, as one tests on them."""
+        return Cases(self.stored, self.numbers, self.config, shape=None)
+
     @property
     def names(self) -> tuple[str, ...]:
         """What the cases are called."""
