@@ -62,10 +62,10 @@ def _comment(name):
 
 @pytest.mark.parametrize("name", CLASSIFICATION)
 def test_every_classifier_takes_a_training_step(name):
-    """The paper's volumes are cut to 8 voxels a side: at 32 a step takes minutes."""
+    """The paper's volumes are cut to 8 voxels a side, and their kernels to 3: at 32 and 5 a step takes minutes."""
     config = models.preset(name)["model"]
     if config["group"] == SO3.name and name.endswith("-paper"):
-        config = {**config, "size": 8}
+        config = {**config, "size": 8, "kernel_size": 3}
     model = models.build(config)
     take_a_step(model, model.in_type.randn(2, config["size"]), torch.arange(2))
 

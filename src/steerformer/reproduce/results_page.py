@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,12 +40,18 @@ def presets_table() -> str:
         if experiment["model"]["kind"] == "monai" and find_spec("monai") is None:
             rows.append([f"`{name}`", "needs MONAI", "", "", ""])
             continue
-        real, complex_as_one = count(models.build(name))  # without a run through it, which takes long in space
+        real, complex_as_one = _parameters(name)
         paper = PAPER_PARAMETERS.get(_kind(experiment)) if "paper" in name else None
         far = f"{complex_as_one / 1e4 / paper - 100:+.1f} %" if paper else ""
         counts = f"{real:,}", f"{complex_as_one:,}"
         rows.append([f"`{name}`", *counts, f"{paper:.2f} M" if paper else "", far])
     return markdown(["preset", "real parameters", "complex as one", "paper", "difference"], rows)
+
+
+@cache
+def _parameters(name: str) -> tuple[int, int]:
+    """Of a preset, without a run through it, which takes long in space."""
+    return count(models.build(name))
 
 
 def _kind(experiment: Record) -> tuple[str, bool, int]:
