@@ -49,6 +49,7 @@ def checked_labels(array: np.ndarray, path: object, classes: tuple[str, ...]) ->
     if values[0] < 0 or values[-1] >= len(classes):
         shown = ", ".join(f"{value:g}" for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
         raise DataError(
-            f"{path} holds the labels {shown}, but there are {len(classes)} classes, 0 to {len(classes) - 1}."
+            f"{path} holds the labels {shown}, but there are {len(classes)} classes, 0 to {len(classes) - 1}; relabel "
+            f"them or, for pairs of your own, set classes."
         )
     return np.ascontiguousarray(array).astype(np.uint8 if len(classes) <= 256 else np.int16)
