@@ -273,6 +273,8 @@ def test_absent_and_unknown_files_are_named(tmp_path):
         read_file(tmp_path / "a.png", size=4, channels=1)
     with pytest.raises(DataError, match=r"a\.txt is neither an image"):
         read_file(tmp_path / "a.txt", size=4, channels=1)
+    with pytest.raises(DataError, match=r"is a folder; name the files in it"):
+        read_file(tmp_path, size=4, channels=1)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -39,6 +39,8 @@ def read_file(path: Path, *, size: int, channels: int, scale: str = "none") -> T
 def require_kind(path: Path) -> str:
     """``"image"`` or ``"volume"``; a :class:`DataError` if the file is neither, or not there."""
     kind = kind_of(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name the files in it, such as {path}/*.nii.gz.")
     if kind is None:
         raise DataError(f"{path} is neither an image ({', '.join(IMAGES)}) nor a volume ({', '.join(VOLUMES)}).")
     if not path.is_file():

@@ -45,10 +45,6 @@ class Scan:
             raise ValueError(f"{self.path} was read with shape {self.shape}, got labels of shape {array.shape}.")
         return array if self.geometry is None else self.geometry.from_canonical(array)
 
-    def label_name(self) -> str:
-        """Name of a label map: that of the scan, images becoming PNG."""
-        return self.path.name if self.kind == "volume" else f"{self.path.stem}.png"
-
 
 def read_scan(path: Path | Sequence[Path], channels: int | None = None, *, dim: int | None = None) -> Scan:
     """An image (PNG, JPEG, BMP, ...) or a volume (NIfTI, .npy) as it is, or a line that says why it cannot be used.

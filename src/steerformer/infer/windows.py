@@ -56,10 +56,9 @@ def predict_logits(
     progress: Callable[[float], object] = lambda share: None,
     appetite: Appetite | None = None,
     later: int = 0,
-    dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "classes *space"]:
     """Logits of every voxel, on the CPU; see :func:`predict_labels`."""
-    found = torch.empty(_classes(model), *x.shape[1:], dtype=dtype)
+    found = torch.empty(_classes(model), *x.shape[1:], dtype=torch.float32)
     for planes, logits in _in_parts(model, x, memory, overlap, progress, appetite, kept=found.nbytes, later=later):
         found[:, planes] = logits
     return found
