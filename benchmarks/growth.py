@@ -73,13 +73,13 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def _draw_panel(panel: Any, rows: list[dict[str, Any]]) -> None:
-    for (way, label), colour in zip(WAYS.items(), ("C0", "C7", "C3"), strict=True):
+    for (way, label), color in zip(WAYS.items(), ("C0", "C7", "C3"), strict=True):
         points = [(row["tokens"], row[way]["peak_mb"]) for row in rows if "peak_mb" in row[way]]
-        panel.plot(*zip(*points, strict=True), "o-", color=colour, label=label, markersize=4)
+        panel.plot(*zip(*points, strict=True), "o-", color=color, label=label, markersize=4)
         foreseen = [(row["tokens"], row[way]["foreseen_mb"]) for row in rows if "foreseen_mb" in row[way]]
         if foreseen:  # only the first: where it would have gone next
-            panel.plot(*zip(points[-1], foreseen[0], strict=True), ":", color=colour, linewidth=1)
-            panel.plot(*foreseen[0], "o", color=colour, markerfacecolor="white", markersize=4)
+            panel.plot(*zip(points[-1], foreseen[0], strict=True), ":", color=color, linewidth=1)
+            panel.plot(*foreseen[0], "o", color=color, markerfacecolor="white", markersize=4)
     _draw_guides(panel, rows)
     panel.set(xscale="log", yscale="log", xlabel="tokens")
     panel.spines[["top", "right"]].set_visible(False)

@@ -1,6 +1,6 @@
 """Memory of a training step against the size of the volume: `python benchmarks/step.py PRESET 64x64x48 96x96x64 ...`.
 
-Forward, loss, backward and the optimiser's step, batch 1, each size in a process of its own, whose peak is what the
+Forward, loss, backward and the optimizer's step, batch 1, each size in a process of its own, whose peak is what the
 system counts, Python and torch included. Sizes add to what benchmarks/steps.json has; its table is in docs/guide.md.
 """
 

@@ -145,9 +145,9 @@ def rotate(field_type: FieldType, x: torch.Tensor, R: torch.Tensor) -> torch.Ten
     return y
 
 
-def blob(centre: NDArray, sigma: float, points: NDArray) -> NDArray:
+def blob(center: NDArray, sigma: float, points: NDArray) -> NDArray:
     """One Gaussian blob at many points."""
-    return np.exp(-((points - centre) ** 2).sum(axis=-1) / (2 * sigma**2))
+    return np.exp(-((points - center) ** 2).sum(axis=-1) / (2 * sigma**2))
 
 
 def spectrum(kind: str, dim: int, sigma: float) -> tuple[NDArray, NDArray]:

@@ -78,7 +78,7 @@ def interpolation_error(field_type, sigma, size, mode="bilinear"):
     """Relative distance between the turned grid and the turned formula, where the grid still knows the formula."""
     axis = () if field_type.group is SO2 else ((1.0, 2.0, 3.0),)
     R = field_type.group.rotation(0.3, *axis)
-    centres = sigma * torch.randn(4, field_type.group.dim).numpy()
+    centers = sigma * torch.randn(4, field_type.group.dim).numpy()
     amplitudes = torch.randn(4, field_type.channels).numpy()
     points = voxel_coordinates([size] * field_type.group.dim).numpy()
 
@@ -86,9 +86,9 @@ def interpolation_error(field_type, sigma, size, mode="bilinear"):
         blobs = (np.multiply.outer(a, oracles.blob(c, sigma, points)) for a, c in zip(what, where, strict=True))
         return torch.from_numpy(sum(blobs))[None]
 
-    turned = field_type.rotate(scene(centres, amplitudes), R, mode=mode)
+    turned = field_type.rotate(scene(centers, amplitudes), R, mode=mode)
     rho = oracles.channel_matrix(field_type, R.numpy())
-    expected = scene(centres @ R.numpy().T, amplitudes @ rho.T)
+    expected = scene(centers @ R.numpy().T, amplitudes @ rho.T)
     inside = torch.from_numpy(np.linalg.norm(points, axis=-1) <= (size - 1) / 2 - 1)
     return ((turned - expected)[..., inside].norm() / expected[..., inside].norm()).item()
 

@@ -112,7 +112,7 @@ def test_the_channel_axis_is_part_degree_order_copy(group):
             assert vectors[0, part, order].tolist() == [part * half + 1 + 2 * order, part * half + 2 + 2 * order]
 
 
-def test_runs_join_neighbours_of_equal_dimension():
+def test_runs_join_neighbors_of_equal_dimension():
     """In the plane every irrep has one dimension, so all is one stretch; in space each degree is its own."""
     assert FieldType(SO2, (3, 0, 2, 4)).runs == ((1, 9),)
     assert FieldType(SO3, (3, 0, 2, 4)).runs == ((1, 3), (5, 2), (7, 4))
@@ -172,7 +172,7 @@ def test_the_real_form_multiplies_like_complex_numbers(float64):
     assert_close(torch.complex(*image), a @ v, rtol=0, atol=1e-12)
 
 
-def test_voxel_coordinates_are_centred_and_in_axis_order():
+def test_voxel_coordinates_are_centered_and_in_axis_order():
     points = voxel_coordinates((3, 4), spacing=(2.0, 1.0))
     assert points.shape == (3, 4, 2)
     assert points[0, 0].tolist() == [-2.0, -1.5]

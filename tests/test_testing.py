@@ -150,7 +150,7 @@ def test_a_turned_scene_is_the_formula_at_turned_points(group, float64):
     points = voxel_coordinates(size, spacing).numpy() @ R.numpy()
     rho = oracles.channel_matrix(field_type, R.numpy())
     for n in range(2):
-        pairs = zip(scene.centres[n].numpy(), scene.amplitudes[n].numpy(), strict=True)
+        pairs = zip(scene.centers[n].numpy(), scene.amplitudes[n].numpy(), strict=True)
         expected = sum(np.multiply.outer(rho @ a, oracles.blob(c, scene.sigma, points)) for c, a in pairs)
         np.testing.assert_allclose(found[n].numpy(), expected, rtol=0, atol=1e-12)
 
@@ -158,13 +158,13 @@ def test_a_turned_scene_is_the_formula_at_turned_points(group, float64):
 def test_blobs_follow_their_options(group):
     field_type = features(group)
     scene = blobs(field_type, batch=200, count=10, sigma=3.0, extent=5.0, seed=1, dtype=torch.float32)
-    assert scene.centres.shape == (200, 10, group.dim)
+    assert scene.centers.shape == (200, 10, group.dim)
     assert scene.amplitudes.shape == (200, 10, field_type.channels)
     assert scene.sample(3).dtype == torch.float32
-    assert scene.centres.std().item() == pytest.approx(5.0, rel=0.1)
+    assert scene.centers.std().item() == pytest.approx(5.0, rel=0.1)
     assert scene.amplitudes.std().item() == pytest.approx(1.0, rel=0.1)
-    assert torch.equal(blobs(field_type, seed=1).centres, blobs(field_type, seed=1).centres)
-    assert not torch.equal(blobs(field_type, seed=1).centres, blobs(field_type, seed=2).centres)
+    assert torch.equal(blobs(field_type, seed=1).centers, blobs(field_type, seed=1).centers)
+    assert not torch.equal(blobs(field_type, seed=1).centers, blobs(field_type, seed=2).centers)
     assert isinstance(scene.rotate(any_rotation(group)), Scene)
 
 
@@ -242,7 +242,7 @@ def test_mistakes_are_named(group):
         equivariance_error(layer, 2 * torch.eye(group.dim), x=x)
 
 
-def test_a_layer_that_favours_one_axis_is_told_so(group):
+def test_a_layer_that_favors_one_axis_is_told_so(group):
     image = FieldType.image(group, 1)
     quarter = next(R for R in group.grid_rotations() if R[0, 1] == -1)
     with pytest.raises(ValueError, match="does the layer treat the axes of space alike"):

@@ -48,7 +48,7 @@ class FieldType:
     channels: int = field(init=False, compare=False)
     """Length of the channel axis."""
     runs: tuple[tuple[int, int], ...] = field(init=False, compare=False)
-    """(orders, copies) of neighbouring degrees with as many orders, joined: one step serves them all."""
+    """(orders, copies) of neighboring degrees with as many orders, joined: one step serves them all."""
 
     def __init__(self, group: Group, multiplicities: Sequence[int] | str, *, real: bool = False) -> None:
         if not isinstance(group, Group):
@@ -66,7 +66,7 @@ class FieldType:
 
     @classmethod
     def image(cls, group: Group, channels: int) -> "FieldType":
-        """A raw image or volume: ``channels`` real scalars, such as colours or MRI modalities.
+        """A raw image or volume: ``channels`` real scalars, such as colors or MRI modalities.
 
         >>> from steerformer import SO2, FieldType
         >>> FieldType.image(SO2, 3)
@@ -116,7 +116,7 @@ class FieldType:
     def rotate(
         self, x: Float[Tensor, "batch channels *space"], R: Float[Tensor, "dim dim"], *, mode: str = "bilinear"
     ) -> Float[Tensor, "batch channels *turned"]:
-        r"""The rotated field $[R f](x) = \rho(R)\, f(R^{-1}x)$, about the centre of the grid.
+        r"""The rotated field $[R f](x) = \rho(R)\, f(R^{-1}x)$, about the center of the grid.
 
         Exact for the rotations of the grid (quarter turns move voxels onto voxels; on a grid that is not square they
         swap its sides). Any other rotation interpolates: ``mode`` is ``"bilinear"`` (in space trilinear) or
@@ -225,7 +225,7 @@ def real_form(
 
 
 def voxel_coordinates(size: Sequence[int], spacing: Sequence[float] | None = None) -> Float[Tensor, "*space dim"]:
-    """Coordinates of all voxels, in tensor-axis order, origin at the centre of the grid, float64."""
+    """Coordinates of all voxels, in tensor-axis order, origin at the center of the grid, float64."""
     steps = [1.0] * len(size) if spacing is None else spacing
     axes = [(torch.arange(n, dtype=torch.float64) - (n - 1) / 2) * step for n, step in zip(size, steps, strict=True)]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from steerformer.audit import Check, SegmentationCheck
 
 PALETTE = ("#2f6fb0", "#c2571a", "#2e8b57", "#8e5aa8", "#a58a1f", "#b0413e")
-_INK = "#123456"  # stands for the colour of the page's text, until as_svg puts that in
+_INK = "#123456"  # stands for the color of the page's text, until as_svg puts that in
 
 
 def as_svg(figure: Figure, *, name: str) -> str:
-    """The figure as an ``<svg>`` element that takes its text colour and font from the page around it."""
+    """The figure as an ``<svg>`` element that takes its text color and font from the page around it."""
     text = io.StringIO()
     # text stays text, and ids differ from figure to figure
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
@@ -52,8 +52,8 @@ def save(figure: Figure, path: Path, *, dpi: int = 110) -> None:
 def accuracy_by_angle(curves: Mapping[str, Sequence[float]], angles: Sequence[float | int]) -> Figure:
     """A line for each name."""
     figure, axes = _figure(7.2, 3.6)
-    for (name, values), colour in zip(curves.items(), PALETTE, strict=False):
-        axes.plot(angles, [100 * value for value in values], color=colour, label=name, linewidth=1.8)
+    for (name, values), color in zip(curves.items(), PALETTE, strict=False):
+        axes.plot(angles, [100 * value for value in values], color=color, label=name, linewidth=1.8)
     axes.set(xlabel="angle by which samples are turned, degrees", ylabel="accuracy, %", ylim=(0, 101))
     axes.set_xticks(np.arange(min(angles), max(angles) + 1, 45))
     _legend(axes)
@@ -80,8 +80,8 @@ def check(found: "Check | SegmentationCheck") -> Figure:
 
 
 def _accuracy_panel(axes: Axes, found: "Check") -> None:
-    for (name, values), colour in zip(found.accuracy.items(), PALETTE, strict=False):
-        axes.plot(found.angles, [100 * value for value in values], ".-", color=colour, label=name)
+    for (name, values), color in zip(found.accuracy.items(), PALETTE, strict=False):
+        axes.plot(found.angles, [100 * value for value in values], ".-", color=color, label=name)
     axes.set(xlabel="angle by which samples are turned, degrees", ylabel="accuracy, %", ylim=(0, 101))
     if len(found.accuracy) > 1:
         axes.legend(title="turned about", frameon=False, fontsize=8)
@@ -94,11 +94,11 @@ def _dice_panel(axes: Axes, found: "SegmentationCheck", key: str) -> None:
         curves.append(("control", found.control, key, PALETTE[1]))
     if key == "agreement":
         curves.append(("turning alone", found.sweep, "ceiling", "#888888"))
-    for name, sweep, kind, colour in curves:
+    for name, sweep, kind, color in curves:
         lines = np.array([[getattr(scores, kind) for scores in about] for about in sweep.axes.values()])
-        axes.plot(sweep.angles, lines.mean(0), ".-" if kind == key else "--", color=colour, label=name)
+        axes.plot(sweep.angles, lines.mean(0), ".-" if kind == key else "--", color=color, label=name)
         if len(lines) > 1 and kind == key:
-            axes.plot(sweep.angles, lines.T, color=colour, linewidth=0.6, alpha=0.5)
+            axes.plot(sweep.angles, lines.T, color=color, linewidth=0.6, alpha=0.5)
     axes.set(xlabel="angle by which cases are turned, degrees", ylim=(0, 1.01))
     axes.set_xticks(np.arange(min(found.sweep.angles), max(found.sweep.angles) + 1, 45))
     axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
@@ -106,12 +106,12 @@ def _dice_panel(axes: Axes, found: "SegmentationCheck", key: str) -> None:
 
 def _layers_panel(axes: Axes, found: "Check | SegmentationCheck") -> None:
     names = [error.name for error in found.layers_grid]
-    for label, errors, colour in (
+    for label, errors, color in (
         ("turns of the grid, samples", found.layers_grid, PALETTE[0]),
         ("any rotation, smooth scenes", found.layers_arbitrary, PALETTE[1]),
     ):
         places = [names.index(error.name) for error in errors]
-        axes.semilogy(places, [max(error.total, 1e-9) for error in errors], ".-", color=colour, label=label)
+        axes.semilogy(places, [max(error.total, 1e-9) for error in errors], ".-", color=color, label=label)
     axes.set(xlabel="layers, from the input to the logits", ylabel="relative error", xticks=[], ylim=(1e-8, 4))
     axes.legend(frameon=False, fontsize=8)
 
@@ -119,9 +119,9 @@ def _layers_panel(axes: Axes, found: "Check | SegmentationCheck") -> None:
 def learning_curves(curves: Mapping[str, Sequence[float | None]], *, label: str = "validation accuracy, %") -> Figure:
     """Accuracy after each epoch, a line for each name; epochs that were not judged have none."""
     figure, axes = _figure(7.2, 3.4)
-    for (name, values), colour in zip(curves.items(), PALETTE, strict=False):
+    for (name, values), color in zip(curves.items(), PALETTE, strict=False):
         known = {epoch: 100 * value for epoch, value in enumerate(values, start=1) if value is not None}
-        axes.plot(list(known), list(known.values()), ".-", color=colour, label=name, linewidth=1.6)
+        axes.plot(list(known), list(known.values()), ".-", color=color, label=name, linewidth=1.6)
     axes.set(xlabel="epoch", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend(axes)
@@ -131,9 +131,9 @@ def learning_curves(curves: Mapping[str, Sequence[float | None]], *, label: str 
 def errors_by_layer(errors: Mapping[str, Sequence[float]]) -> Figure:
     """Relative errors from the first layer of each model to its logits, which stand at the right end."""
     figure, axes = _figure(7.2, 3.4)
-    for (name, values), colour in zip(errors.items(), PALETTE, strict=False):
+    for (name, values), color in zip(errors.items(), PALETTE, strict=False):
         places = np.linspace(0, 1, len(values)) if len(values) > 1 else np.ones(1)
-        axes.semilogy(places, np.maximum(values, 1e-9), ".-", color=colour, label=name, linewidth=1.4)
+        axes.semilogy(places, np.maximum(values, 1e-9), ".-", color=color, label=name, linewidth=1.4)
     axes.set(ylabel="relative error")
     axes.set_xticks([0, 1], ["first layer", "logits"])
     _legend(axes)
@@ -141,7 +141,7 @@ def errors_by_layer(errors: Mapping[str, Sequence[float]]) -> Figure:
 
 
 def confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> Figure:
-    """Counts of (true class, predicted class), each row coloured by its shares."""
+    """Counts of (true class, predicted class), each row colored by its shares."""
     counts = np.asarray(matrix)
     side = 1.6 + 0.42 * len(classes)
     figure = Figure(figsize=(side + 0.6, side), layout="constrained")
@@ -158,7 +158,7 @@ def confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> Figure
 
 
 def pictures(images: Sequence[np.ndarray], titles: Sequence[str], *, columns: int) -> Figure:
-    """Grey images in rows, each with a line above it."""
+    """Gray images in rows, each with a line above it."""
     rows = -(-len(images) // columns)
     figure = Figure(figsize=(0.85 * columns, 1.02 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()

@@ -2,7 +2,7 @@
 
 Quarter turns of the grid need no interpolation, so there equality is exact. At other angles the input is an analytic
 scene: a formula that is turned first and sampled then, and outputs are compared at the one voxel that a rotation leaves
-in place, the centre. So no interpolation error enters anywhere.
+in place, the center. So no interpolation error enters anywhere.
 """
 
 import copy
@@ -21,32 +21,32 @@ from steerformer.groups import Group
 class Scene:
     r"""A smooth field of any type, given by a formula: $f(x) = \sum_b a_b\, e^{-|x-c_b|^2/2\sigma^2}$.
 
-    Turning it turns centres and amplitudes: $[Rf](x) = \sum_b \rho(R) a_b\, e^{-|x-Rc_b|^2/2\sigma^2}$, exactly.
+    Turning it turns centers and amplitudes: $[Rf](x) = \sum_b \rho(R) a_b\, e^{-|x-Rc_b|^2/2\sigma^2}$, exactly.
 
     Args:
         field_type: what the amplitudes are.
-        centres: in voxels (or in the units of ``spacing``), from the centre of the grid.
+        centers: in voxels (or in the units of ``spacing``), from the center of the grid.
         amplitudes: one vector of channels per blob.
         sigma: size of the blobs.
     """
 
     field_type: FieldType
-    centres: Float[Tensor, "batch blob dim"]
+    centers: Float[Tensor, "batch blob dim"]
     amplitudes: Float[Tensor, "batch blob channels"]
     sigma: float
 
     def rotate(self, R: Float[Tensor, "dim dim"]) -> "Scene":
         """The same scene, turned about the origin."""
         turned = self.amplitudes @ self.field_type.matrix(R.to(self.amplitudes)).mT
-        return Scene(self.field_type, self.centres @ R.to(self.centres).mT, turned, self.sigma)
+        return Scene(self.field_type, self.centers @ R.to(self.centers).mT, turned, self.sigma)
 
     def sample(
         self, size: int | Sequence[int], spacing: Sequence[float] | None = None
     ) -> Float[Tensor, "batch channels *space"]:
-        """Values on a centred grid of ``size`` voxels, ``spacing`` apart (1 if not given)."""
+        """Values on a centered grid of ``size`` voxels, ``spacing`` apart (1 if not given)."""
         sizes = (size,) * self.field_type.group.dim if isinstance(size, int) else tuple(size)
-        points = voxel_coordinates(sizes, spacing).to(self.centres)
-        distances = torch.cdist(self.centres, points.flatten(0, -2).expand(len(self.centres), -1, -1))
+        points = voxel_coordinates(sizes, spacing).to(self.centers)
+        distances = torch.cdist(self.centers, points.flatten(0, -2).expand(len(self.centers), -1, -1))
         blobs = torch.exp(-(distances**2) / (2 * self.sigma**2))
         return torch.einsum("nbc,nbx->ncx", self.amplitudes, blobs).unflatten(2, sizes)
 
@@ -64,9 +64,9 @@ def blobs(
     """A batch of random scenes, each of ``count`` blobs spread normally with deviation ``extent`` (twice ``sigma``)."""
     generator = torch.Generator().manual_seed(seed)
     spread = 2 * sigma if extent is None else extent
-    centres = spread * torch.randn(batch, count, field_type.group.dim, generator=generator, dtype=torch.float64)
+    centers = spread * torch.randn(batch, count, field_type.group.dim, generator=generator, dtype=torch.float64)
     amplitudes = torch.randn(batch, count, field_type.channels, generator=generator, dtype=torch.float64)
-    return Scene(field_type, centres.to(dtype), amplitudes.to(dtype), sigma)
+    return Scene(field_type, centers.to(dtype), amplitudes.to(dtype), sigma)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def equivariance_error(
     in_type: FieldType | None = None,
     out_type: FieldType | None = None,
 ) -> EquivarianceError:
-    """How far ``layer`` is from commuting with one rotation about the centre of the grid.
+    """How far ``layer`` is from commuting with one rotation about the center of the grid.
 
     Args:
         layer: a module or function; it is called as it is, in its own mode and precision.
@@ -124,8 +124,8 @@ def equivariance_error(
         else:
             scene = scene or blobs(in_type, sigma=2.0 * max(spacing or [1.0]))
             upright, turned = (s.sample(size, spacing).to(_dtype(layer)) for s in (scene, scene.rotate(rotation)))
-            expected = out_type.rotate(_at_centre(_output(layer, upright)), rotation)
-            found = _at_centre(_output(layer, turned))
+            expected = out_type.rotate(_at_center(_output(layer, upright)), rotation)
+            found = _at_center(_output(layer, turned))
     return _compare(out_type, expected, found)
 
 
@@ -166,7 +166,7 @@ def assert_equivariant(
             raise AssertionError(
                 f"{_name(layer)} is not equivariant: {error}, allowed {tolerance:.1e}, at rotation "
                 f"{[[round(value, 4) for value in row] for row in rotation.tolist()]}. If it has strides, do its "
-                f"windows lie centred on a grid of size {size}?"
+                f"windows lie centered on a grid of size {size}?"
             )
 
 
@@ -213,7 +213,7 @@ def _ratio(error: float, energy: float) -> float:
     return (error / energy) ** 0.5 if energy else float("inf")
 
 
-def _at_centre(y: Tensor) -> Tensor:
+def _at_center(y: Tensor) -> Tensor:
     space = y.shape[2:]
     if any(n % 2 == 0 for n in space):
         raise ValueError(

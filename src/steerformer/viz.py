@@ -13,7 +13,7 @@ from steerformer.fields import voxel_coordinates
 from steerformer.groups import SO2, SO3, Group
 from steerformer.kernels import FAMILIES, VoxelKernels
 
-_COLOURS = {"sampled": "#b0413e", "fitted": "#3a6ea5", "purest": "#2e7d4f"}
+_COLORS = {"sampled": "#b0413e", "fitted": "#3a6ea5", "purest": "#2e7d4f"}
 
 
 def draw_kernels(group: Group, path: Path, *, degrees: int = 5) -> None:
@@ -42,8 +42,8 @@ def draw_purity(path: Path, *, degrees: int = 7) -> None:
             for size, style in ((3, ":"), (5, "--"), (7, "-")):
                 kernels = VoxelKernels(group, (size,) * group.dim, family=family, tolerance=1.0)
                 best = [1 - kernels.functions(J).purity.max().item() for J in range(degrees)]
-                axes.semilogy(range(degrees), best, style, color=_COLOURS[family], label=f"{family}, {size} wide")
-        axes.axhline(1e-2, color="grey", linewidth=0.6)
+                axes.semilogy(range(degrees), best, style, color=_COLORS[family], label=f"{family}, {size} wide")
+        axes.axhline(1e-2, color="gray", linewidth=0.6)
         axes.set(xlabel="degree", title="x".join(["n"] * group.dim), ylim=(1e-9, 1.5))
         axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="lower right")

@@ -39,7 +39,7 @@ def test_a_plain_model_fails_at_every_layer(group):
 
 def test_one_wrong_layer_is_the_first_that_fails():
     model = Tiny(SO2)
-    model.pool.forward = lambda x: x[..., ::2, ::2]  # keeps a corner of each window: turns about another centre
+    model.pool.forward = lambda x: x[..., ::2, ::2]  # keeps a corner of each window: turns about another center
     errors = {error.name: error.total for error in grid_errors(model)}
     assert errors["nonlinearity"] < 1e-6 < 1e-2 < errors["pool"]
 
@@ -51,7 +51,7 @@ def test_smooth_scenes_at_any_angle_agree_with_the_public_test(group):
     scene, R = blobs(image, batch=4), random_rotations(group, 1)[0]
     found = layer_errors(layer, scene.sample(9), [(R, scene.rotate(R).sample(9))])
     expected = equivariance_error(layer, R, scene=scene, size=9)
-    assert [(error.name, error.compared) for error in found] == [("logits", "centre")]
+    assert [(error.name, error.compared) for error in found] == [("logits", "center")]
     assert found[0].total == pytest.approx(expected.total, rel=1e-6)
     assert found[0].per_degree == pytest.approx(expected.per_degree, rel=1e-6)
 
@@ -59,7 +59,7 @@ def test_smooth_scenes_at_any_angle_agree_with_the_public_test(group):
 def test_on_even_grids_the_interior_is_compared(group):
     samples = torch.rand(2, 1, *(12,) * group.dim)
     errors = {error.name: error for error in scene_errors(Tiny(group).eval(), samples, random_rotations(group, 2))}
-    assert errors["conv"].compared == "interior" and errors["last"].compared == "centre"
+    assert errors["conv"].compared == "interior" and errors["last"].compared == "center"
     assert 1e-6 < errors["conv"].total < 0.05
     assert errors["logits"].compared == "no space"
 

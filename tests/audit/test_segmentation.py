@@ -34,7 +34,7 @@ class FirstHalf(Bright):
 
 
 def ball(group, size=None, *, spacing=None, radius=3.2):
-    """A bright ball off the centre, smooth at its surface."""
+    """A bright ball off the center, smooth at its surface."""
     from steerformer.fields import voxel_coordinates
 
     size, spacing = size or SIZES[group.dim], spacing or (1.0,) * group.dim

@@ -16,11 +16,11 @@ TRAINING = {"epochs": 5, "batch_size": 2, "learning_rate": 0.05, "loss": "cross_
 
 
 def scene(shape, *, seed):
-    """A bright ball in a grey one on a dark ground, somewhat noisy, and the labels 1 and 2 of both."""
+    """A bright ball in a gray one on a dark ground, somewhat noisy, and the labels 1 and 2 of both."""
     random = np.random.default_rng(seed)
     places = np.stack(np.meshgrid(*[np.arange(n) for n in shape], indexing="ij"), axis=-1)
-    centre = (np.array(shape) - 1) / 2 + random.uniform(-1, 1, size=len(shape))
-    r = np.linalg.norm(places - centre, axis=-1)
+    center = (np.array(shape) - 1) / 2 + random.uniform(-1, 1, size=len(shape))
+    r = np.linalg.norm(places - center, axis=-1)
     labels = (r < 0.42 * min(shape)).astype(np.uint8) + (r < 0.22 * min(shape))
     return 100 * labels + random.uniform(0, 30, size=shape), labels.astype(np.uint8)
 

@@ -49,8 +49,8 @@ def blobs(shape, *, seed=0, classes=3):
     """A smooth volume or image that is 0 at its border, and labels that rise with it."""
     random = np.random.default_rng(seed)
     places = np.stack(np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij"), axis=-1)
-    centre = random.uniform(-0.2, 0.2, size=len(shape))
-    height = np.clip(1 - 1.4 * np.linalg.norm(places - centre, axis=-1), 0, None)
+    center = random.uniform(-0.2, 0.2, size=len(shape))
+    height = np.clip(1 - 1.4 * np.linalg.norm(places - center, axis=-1), 0, None)
     return height.astype(np.float32), np.ceil(height * (classes - 1) - 1e-9).clip(0, classes - 1).astype(np.uint8)
 
 
@@ -83,7 +83,7 @@ def photograph(seed, shape=(12, 16)):
 
 
 def write_ph2(root, count=6):
-    """The layout of the archive; masks of one bit, and one in colour, as it has them."""
+    """The layout of the archive; masks of one bit, and one in color, as it has them."""
     for number in range(count):
         name = f"IMD{number:03d}"
         pixels, mask = photograph(number, (12 + number % 2, 16))

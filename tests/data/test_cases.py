@@ -11,7 +11,7 @@ from steerformer.config import Config
 from steerformer.data import IGNORE, Cases, CasesConfig, DataError
 from steerformer.data.base import ignore
 from steerformer.data.prepare import prepare
-from steerformer.data.sources import Labelled, Source, divide, load_sources
+from steerformer.data.sources import Labeled, Source, divide, load_sources
 
 CLASSES = ("background", "rim", "core")
 
@@ -21,10 +21,10 @@ def coordinates(shape, spacing):
     return torch.stack([torch.ones(shape), *torch.meshgrid(*axes, indexing="ij")])
 
 
-def labelled(number, shape=(12, 13, 10), spacing=(1.0, 0.5, 2.0)):
-    """Each voxel holds 1, then its place in millimetres; what lies outside, or half outside, holds less than 1."""
+def labeled(number, shape=(12, 13, 10), spacing=(1.0, 0.5, 2.0)):
+    """Each voxel holds 1, then its place in millimeters; what lies outside, or half outside, holds less than 1."""
     labels = torch.from_numpy(blobs(shape, seed=number, classes=3)[1])
-    return Labelled(coordinates(shape, spacing[: len(shape)]), labels, spacing[: len(shape)])
+    return Labeled(coordinates(shape, spacing[: len(shape)]), labels, spacing[: len(shape)])
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def make(tmp_path):
             path = tmp_path / f"{number}.txt"
             path.exists() or path.touch()
             shape = (shapes or [(12, 13, 10)])[number % len(shapes or [1])]
-            case = labelled(number, shape, spacing)
+            case = labeled(number, shape, spacing)
             sources.append(Source(f"case {number}", (path,), lambda case=case: case))
-        config = CasesConfig(**{"normalise": "none", "validation": 2, "test": 2} | settings)
+        config = CasesConfig(**{"normalize": "none", "validation": 2, "test": 2} | settings)
         return load_sources(sources, CLASSES, config, ignore, where="here")
 
     return make
@@ -56,11 +56,11 @@ def look_up(labels, where):
 
 def test_whole_cases_are_what_they_were_prepared_to(make):
     shapes = [(12, 13, 10), (9, 9, 9)]
-    splits = make(shapes=shapes, normalise="image", spacing=(1.0, 1.0, 1.0))
+    splits = make(shapes=shapes, normalize="image", spacing=(1.0, 1.0, 1.0))
     assert splits.classes == CLASSES and splits.test.names == tuple(f"case {n}" for n in splits.test.numbers.tolist())
     for index, number in enumerate(splits.test.numbers.tolist()):
         x, labels = splits.test[index]
-        case = labelled(number, shapes[number % 2], (1.0, 1.0, 1.0))
+        case = labeled(number, shapes[number % 2], (1.0, 1.0, 1.0))
         ready = prepare(case.x, case.spacing, splits.test.config)
         assert x.dtype == torch.float32 and labels.dtype == torch.int64
         assert_close(x, ready.x, rtol=1e-3, atol=1e-3)  # kept in half precision
@@ -79,7 +79,7 @@ def test_whole_cases_to_train_on_are_padded_to_one_shape(make, outside):
         x, labels = splits.train[index]
         assert x.shape[1:] == labels.shape == (12, 13, 10)
         inside = x[0] == 1
-        case = labelled(number, [(12, 9, 10), (9, 13, 10)][number % 2])
+        case = labeled(number, [(12, 9, 10), (9, 13, 10)][number % 2])
         assert inside.sum() == case.labels.numel()
         assert (labels[~inside] == (IGNORE if outside == "ignore" else 0)).all()
         assert torch.equal(labels[inside], case.labels.long().flatten())
@@ -91,7 +91,7 @@ def test_whole_cases_to_train_on_are_padded_to_one_shape(make, outside):
 def test_cases_to_train_on_can_be_had_whole(make):
     splits = make(shapes=[(12, 9, 10), (9, 13, 10)], patch=4)
     for (x, labels), number in zip(splits.train.whole(), splits.train.numbers.tolist(), strict=True):
-        case = labelled(number, [(12, 9, 10), (9, 13, 10)][number % 2])
+        case = labeled(number, [(12, 9, 10), (9, 13, 10)][number % 2])
         assert x.shape == case.x.shape and torch.equal(labels, case.labels.long())
 
 
@@ -103,7 +103,7 @@ def test_patches_are_parts_of_cases(make, dim):
         splits.train.set_epoch(epoch)
         for index, number in enumerate(splits.train.numbers.tolist()):
             x, labels = splits.train[index]
-            case = labelled(number, (12, 13, 10)[:dim])
+            case = labeled(number, (12, 13, 10)[:dim])
             assert labels.shape == (6, 5, 10)[:dim]
             where = places(x, case.spacing)
             assert torch.equal(look_up(case.labels.long(), where), labels)
@@ -133,7 +133,7 @@ def test_patches_reach_over_the_edges_where_outside_is_background(make, patch, f
         splits.train.set_epoch(epoch)
         for index, number in enumerate(splits.train.numbers.tolist()):
             x, labels = splits.train[index]
-            inside, case = x[0] == 1, labelled(number)
+            inside, case = x[0] == 1, labeled(number)
             assert labels.shape == patch and inside[middle] and (labels[~inside] == 0).all()
             assert torch.equal(look_up(case.labels.long(), places(x, case.spacing)[inside]), labels[inside])
             assert foreground == 0 or labels[middle] > 0
@@ -142,7 +142,7 @@ def test_patches_reach_over_the_edges_where_outside_is_background(make, patch, f
     assert firsts.all() or foreground == 1
 
 
-def test_patches_favour_what_is_not_background(make):
+def test_patches_favor_what_is_not_background(make):
     shape = [(24, 24, 24)]
     for share, low, high in ((1.0, 1.0, 1.0), (0.0, 0.1, 0.9)):
         splits = make(count=4, shapes=shape, patch=5, foreground=share, validation=0, test=0)
@@ -158,7 +158,7 @@ def test_patches_favour_what_is_not_background(make):
 def test_cases_to_train_on_are_turned_with_their_labels(make, settings, outside):
     splits = make(train_rotation="any", outside=outside, **settings)
     for index, number in enumerate(splits.train.numbers.tolist()):
-        case = labelled(number)
+        case = labeled(number)
         x, labels = splits.train[index]
         check_turned(x, labels, case, outside=IGNORE if outside == "ignore" else 0)
         assert torch.equal(splits.train[index][0], x)
@@ -192,7 +192,7 @@ def test_cases_to_test_on_are_turned_once_and_for_all(make, dim):
     upright = make(shapes=[(12, 13, 10)[:dim]])
     for part, standing in ((splits.test, upright.test), (splits.validation, upright.validation)):
         x, labels = part[0]
-        case = labelled(int(part.numbers[0]), (12, 13, 10)[:dim])
+        case = labeled(int(part.numbers[0]), (12, 13, 10)[:dim])
         check_turned(x, labels, case, outside=0, exact=False)
         volume = [float((found[0][1] > 0).sum()) for found in ([part[0]], [standing[0]])]
         assert volume[0] == pytest.approx(volume[1], rel=0.15)  # nothing is cut off
@@ -263,9 +263,9 @@ def test_all_cases_have_as_many_channels_and_axes(make, tmp_path):
         load_sources(sources, CLASSES, CasesConfig(test=0, validation=0), ignore, where="here")
 
     make()
-    one, flat = labelled(0), labelled(0, (8, 8))
+    one, flat = labeled(0), labeled(0, (8, 8))
     with pytest.raises(DataError, match=r"0\.txt has 4 channels, but .*0\.txt has 2; set channels"):
-        load(one, Labelled(one.x[:2], one.labels, one.spacing))
+        load(one, Labeled(one.x[:2], one.labels, one.spacing))
     with pytest.raises(DataError, match="are an image and a volume"):
         load(one, flat)
     with pytest.raises(DataError, match="patch has 2 numbers, but the data have 3 axes"):
@@ -274,7 +274,7 @@ def test_all_cases_have_as_many_channels_and_axes(make, tmp_path):
 
 def test_cases_without_foreground_can_be_cut(tmp_path):
     (tmp_path / "a").touch()
-    empty = Labelled(torch.rand(1, 9, 9), torch.zeros(9, 9, dtype=torch.uint8), (1.0, 1.0))
+    empty = Labeled(torch.rand(1, 9, 9), torch.zeros(9, 9, dtype=torch.uint8), (1.0, 1.0))
     config: Config = CasesConfig(patch=4, test=0, validation=0)
     splits = load_sources([Source("a", (tmp_path / "a",), lambda: empty)], CLASSES, config, ignore, where="here")
     assert isinstance(splits.train, Cases) and splits.train[0][1].shape == (4, 4)

@@ -193,7 +193,7 @@ def test_help_names_all_data_sets():
     assert all(name in result.output for name in (*NAMES, "STEERFORMER_CACHE"))
 
 
-def test_outlines_run_around_labels_in_their_colours():
+def test_outlines_run_around_labels_in_their_colors():
     from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
 
@@ -204,7 +204,7 @@ def test_outlines_run_around_labels_in_their_colours():
     axis = Figure().subplots()
     outlines.draw_slice(axis, torch.rand(1, 20, 20), labels[..., 3], (1.0, 2.0))
     drawn = [found for found in axis.collections if found.get_paths()]
-    assert [to_rgb(found.get_edgecolor()[0]) for found in drawn] == [to_rgb(c) for c in outlines.COLOURS[:2]]
+    assert [to_rgb(found.get_edgecolor()[0]) for found in drawn] == [to_rgb(c) for c in outlines.COLORS[:2]]
     box = drawn[0].get_paths()[0].get_extents()  # the first axis of the tensor runs to the right, the second up
     assert (box.x0, box.x1, box.y0, box.y1) == (3.5, 8.5, 9.5, 15.5)
     assert axis.get_aspect() == 2.0

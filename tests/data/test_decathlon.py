@@ -13,7 +13,7 @@ from steerformer.data import DataError, DecathlonConfig, describe, load
 
 
 def config(root, **settings):
-    return DecathlonConfig(root=root, **{"normalise": "none", "validation": 1, "test": 2} | settings)
+    return DecathlonConfig(root=root, **{"normalize": "none", "validation": 1, "test": 2} | settings)
 
 
 @pytest.mark.parametrize("modalities", [1, 3])
@@ -58,8 +58,8 @@ def test_volumes_are_brought_to_one_handedness_and_labels_with_them(tmp_path):
         assert torch.equal(turned[index][1], expected[name][1])
 
 
-def test_nonzero_voxels_are_normalised_by_modality(tmp_path):
-    x, _ = load(config(write_decathlon(tmp_path, modalities=2), normalise="nonzero", crop=0)).test[0]
+def test_nonzero_voxels_are_normalized_by_modality(tmp_path):
+    x, _ = load(config(write_decathlon(tmp_path, modalities=2), normalize="nonzero", crop=0)).test[0]
     for channel in x:
         assert channel[channel != 0].std(correction=0) == pytest.approx(1, abs=0.01)
     assert x.shape[1] < 10

@@ -30,10 +30,10 @@ def nifti(path, array, *, spacing=(1.0, 1.0, 1.0), affine=None):
 @pytest.mark.parametrize("suffix", ["png", "bmp", "tif", "PNG"])
 def test_an_image_of_the_right_size_is_its_pixels(tmp_path, suffix):
     path = tmp_path / f"a.{suffix}"
-    grey = picture(path)
-    assert_close(read_file(path, size=16, channels=1), torch.from_numpy(grey)[None] / 255)
-    colour = picture(path, (16, 16, 3))
-    assert_close(read_file(path, size=16, channels=3), torch.from_numpy(colour).movedim(2, 0) / 255)
+    gray = picture(path)
+    assert_close(read_file(path, size=16, channels=1), torch.from_numpy(gray)[None] / 255)
+    color = picture(path, (16, 16, 3))
+    assert_close(read_file(path, size=16, channels=3), torch.from_numpy(color).movedim(2, 0) / 255)
 
 
 def test_jpegs_palettes_and_16_bits_are_read(tmp_path):
@@ -231,11 +231,11 @@ def test_integers_of_16_bits_in_wider_files_are_scaled(tmp_path):
 
 def test_transparent_images_lie_on_black(tmp_path):
     pixels = picture(tmp_path / "a.png", (16, 16, 4))
-    colour = torch.from_numpy(pixels[..., :3] / 255 * pixels[..., 3:] / 255).float().movedim(2, 0)
-    assert_close(read_file(tmp_path / "a.png", size=16, channels=3), colour)
+    color = torch.from_numpy(pixels[..., :3] / 255 * pixels[..., 3:] / 255).float().movedim(2, 0)
+    assert_close(read_file(tmp_path / "a.png", size=16, channels=3), color)
     assert_close(read_file(tmp_path / "a.png", size=16, channels=4), torch.from_numpy(pixels).movedim(2, 0) / 255)
     weights = torch.tensor([0.299, 0.587, 0.114])
-    assert_close(read_file(tmp_path / "a.png", size=16, channels=1)[0], torch.einsum("c,cyx->yx", weights, colour))
+    assert_close(read_file(tmp_path / "a.png", size=16, channels=1)[0], torch.einsum("c,cyx->yx", weights, color))
     Image.fromarray(pixels[..., 0]).save(tmp_path / "l.png")
     with Image.open(tmp_path / "l.png") as image:
         image.putalpha(51)
@@ -245,27 +245,27 @@ def test_transparent_images_lie_on_black(tmp_path):
     assert_close(read_file(tmp_path / "la.png", size=16, channels=3), expected.expand(3, -1, -1))
 
 
-def test_palettes_are_looked_up_in_grey_or_colour(tmp_path):
+def test_palettes_are_looked_up_in_gray_or_color(tmp_path):
     image = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) % 2).convert("P")
     image.putpalette([255, 0, 0, 0, 0, 255])
     image.save(tmp_path / "p.png")
     blue = torch.arange(64).reshape(8, 8) % 2
     found = read_file(tmp_path / "p.png", size=8, channels=3)
     assert_close(found, torch.stack([1 - blue, 0 * blue, blue]).float())
-    grey = read_file(tmp_path / "p.png", size=8, channels=1)[0]
-    assert_close(grey, torch.where(blue == 1, 0.114, 0.299))
+    gray = read_file(tmp_path / "p.png", size=8, channels=1)[0]
+    assert_close(gray, torch.where(blue == 1, 0.114, 0.299))
     image.save(tmp_path / "p.png", transparency=1)  # blue is not seen
     assert_close(read_file(tmp_path / "p.png", size=8, channels=3)[2], torch.zeros(8, 8))
 
 
-def test_grey_becomes_three_equal_channels_and_colour_its_luminance(tmp_path):
-    grey = picture(tmp_path / "grey.png")
-    expected = torch.from_numpy(grey).expand(3, -1, -1) / 255
-    assert_close(read_file(tmp_path / "grey.png", size=16, channels=3), expected)
-    picture(tmp_path / "colour.png", (16, 16, 3))
-    with Image.open(tmp_path / "colour.png") as image:
+def test_gray_becomes_three_equal_channels_and_color_its_luminance(tmp_path):
+    gray = picture(tmp_path / "gray.png")
+    expected = torch.from_numpy(gray).expand(3, -1, -1) / 255
+    assert_close(read_file(tmp_path / "gray.png", size=16, channels=3), expected)
+    picture(tmp_path / "color.png", (16, 16, 3))
+    with Image.open(tmp_path / "color.png") as image:
         luminance = torch.from_numpy(np.array(image.convert("L"))) / 255
-    assert_close(read_file(tmp_path / "colour.png", size=16, channels=1)[0], luminance, rtol=0, atol=1 / 255)
+    assert_close(read_file(tmp_path / "color.png", size=16, channels=1)[0], luminance, rtol=0, atol=1 / 255)
 
 
 def test_absent_and_unknown_files_are_named(tmp_path):

@@ -14,7 +14,7 @@ from steerformer import SO3, FieldType
 from steerformer.data import DataError, ModelNet10Config, load, meshes
 from steerformer.data.clouds import CLASSES
 from steerformer.data.modelnet10 import TILT, draw_rotation, jitter
-from steerformer.data.voxels import voxelise
+from steerformer.data.voxels import voxelize
 
 
 @pytest.fixture
@@ -84,13 +84,13 @@ def test_a_tilted_grid_holds_the_same_object_turned_by_one_rotation(root):
         for index in (0, 7):
             R = draw_rotation(rotation, tilted.generator(index, fixed=True))
             points = tilted.points[index].double() @ R.T @ TILT.T
-            assert_close(tilted[index][0], voxelise(points.float()[None], 12, fill=0.95, width=0.7)[0])
+            assert_close(tilted[index][0], voxelize(points.float()[None], 12, fill=0.95, width=0.7)[0])
 
 
 def test_clouds_to_train_on_are_shaken_first_and_tilted_then(root):
     train = load(config(root, size=12, grid="tilted", occupancy="gaussian", augment="jitter")).train
     points = jitter(train.points[3].float(), train.generator(3)) @ TILT.float().T
-    assert_close(train[3][0], voxelise(points[None], 12, fill=0.95, width=0.7)[0])
+    assert_close(train[3][0], voxelize(points[None], 12, fill=0.95, width=0.7)[0])
 
 
 @pytest.mark.parametrize("grid", ["aligned", "tilted"])
@@ -239,7 +239,7 @@ def test_meshes_become_clouds(tmp_path, monkeypatch):
     assert splits.train.labels.tolist() == [label for label in range(10) for _ in range(2)]
     assert splits.test.labels.tolist() == list(range(10))
     assert splits.train.points.shape == (20, 300, 3)
-    corners = splits.train.points[0].float().abs().amax(dim=0)  # a box centred on its own middle
+    corners = splits.train.points[0].float().abs().amax(dim=0)  # a box centered on its own middle
     assert float(corners.norm()) == pytest.approx(1, abs=0.08)
 
 

@@ -12,7 +12,7 @@ from steerformer.data import DataConfig, DataError, PairsConfig, describe, load
 
 
 def config(root, **settings):
-    return PairsConfig(root=root, **{"normalise": "none", "validation": 1, "test": 2} | settings)
+    return PairsConfig(root=root, **{"normalize": "none", "validation": 1, "test": 2} | settings)
 
 
 @pytest.mark.parametrize("ending", ["", "_mask", "_segmentation"])
@@ -76,12 +76,12 @@ def test_of_scans_with_modalities_only_that_without_a_mask_is_named(tmp_path):
         load(config(tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["numbers", "palette", "bits", "colour"])
+@pytest.mark.parametrize("kind", ["numbers", "palette", "bits", "color"])
 def test_masks_are_numbers_however_they_are_kept(tmp_path, kind):
     write_pairs(tmp_path)
     for number in range(5):
         mask = photograph(number)[1]
-        image = Image.fromarray({"bits": mask > 0, "colour": 255 * np.stack([mask] * 3, axis=-1)}.get(kind, mask))
+        image = Image.fromarray({"bits": mask > 0, "color": 255 * np.stack([mask] * 3, axis=-1)}.get(kind, mask))
         if kind == "palette":
             image.putpalette([0, 0, 0, 200, 30, 30])
         image.save(tmp_path / "masks" / f"scan{number}.png")
@@ -109,7 +109,7 @@ def test_two_files_of_one_name_are_told(tmp_path):
         load(config(tmp_path))
 
 
-def test_grey_and_colour_are_mixed_only_if_asked_for(tmp_path):
+def test_gray_and_color_are_mixed_only_if_asked_for(tmp_path):
     write_pairs(tmp_path)
     Image.fromarray(photograph(3)[0]).save(tmp_path / "images" / "scan3.png")
     with pytest.raises(DataError, match=r"scan0\.png has 1 channels, but .*scan3\.png has 3; set channels"):

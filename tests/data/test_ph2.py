@@ -14,7 +14,7 @@ FEW = {"train": 2, "validation": 2, "test": 2}
 
 def test_the_archive_is_read(tmp_path):
     root = write_ph2(tmp_path / "PH2")
-    config = PH2Config(root=root, size=None, normalise="none", **FEW)
+    config = PH2Config(root=root, size=None, normalize="none", **FEW)
     assert describe(config).startswith("6 photographs, the first IMD000, in ")
     splits = load(config)
     assert splits.classes == ("background", "lesion")
@@ -39,7 +39,7 @@ def test_arrays_are_read(tmp_path, packed):
     if not packed:
         write_ph2_npz(tmp_path / "ph2.npz", masks=255 * masks, ids=None)
     for root in (tmp_path, tmp_path / "ph2.npz"):
-        part = load(PH2Config(root=root, size=None, normalise="none", **FEW)).test
+        part = load(PH2Config(root=root, size=None, normalize="none", **FEW)).test
         for name, (x, labels) in zip(part.names, [part[i] for i in range(len(part))], strict=True):
             number = int(name.removeprefix("IMD"))
             assert_close(x, torch.from_numpy(images[number]).movedim(2, 0) / 255)
@@ -75,11 +75,11 @@ def small_mask(root):
     Image.new("1", (8, 8)).save(next(root.rglob("IMD003_lesion.bmp")))
 
 
-def grey_mask(root):
+def gray_mask(root):
     Image.fromarray(np.full((13, 16), 7, np.uint8)).save(next(root.rglob("IMD003_lesion.bmp")))
 
 
-def colour_mask(root):
+def color_mask(root):
     Image.fromarray(photograph(0, (13, 16))[0]).save(next(root.rglob("IMD003_lesion.bmp")))
 
 
@@ -89,8 +89,8 @@ def colour_mask(root):
         (lose_mask, r"there is no file .*IMD003_lesion\.bmp; unpack"),
         (cut_image, r"IMD003\.bmp cannot be read as an image"),
         (small_mask, r"IMD003_lesion\.bmp has shape \(8, 8\), but .*IMD003\.bmp has \(13, 16\)"),
-        (grey_mask, r"IMD003_lesion\.bmp holds the labels 7, but there are 2 classes, 0 to 1"),
-        (colour_mask, r"IMD003_lesion\.bmp is in colour"),
+        (gray_mask, r"IMD003_lesion\.bmp holds the labels 7, but there are 2 classes, 0 to 1"),
+        (color_mask, r"IMD003_lesion\.bmp is in color"),
     ],
 )
 def test_bad_photographs_are_named(tmp_path, spoil, message):

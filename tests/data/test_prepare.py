@@ -9,12 +9,12 @@ from data.scan_files import blobs
 from steerformer.config import ConfigError, validate
 from steerformer.data import DataError
 from steerformer.data.config import CasesConfig
-from steerformer.data.prepare import foreground_box, normalise, prepare
+from steerformer.data.prepare import foreground_box, normalize, prepare
 from steerformer.infer.memory import peak_of
 
 
 def config(**settings):
-    return CasesConfig(**{"normalise": "none"} | settings)
+    return CasesConfig(**{"normalize": "none"} | settings)
 
 
 def scan(shape=(9, 10, 11), channels=2):
@@ -53,9 +53,9 @@ def test_nothing_is_cropped_from_what_is_empty():
     assert foreground_box(torch.zeros(1, 4, 5), 0) == (slice(0, 4), slice(0, 5))
 
 
-def test_channels_are_normalised_over_what_is_not_zero():
+def test_channels_are_normalized_over_what_is_not_zero():
     x = scan() * torch.tensor([1.0, 300.0])[:, None, None, None] + 0.0
-    found = normalise(x, "nonzero")
+    found = normalize(x, "nonzero")
     for channel, result in zip(x, found, strict=True):
         values = result[channel != 0]
         assert values.mean() == pytest.approx(0, abs=1e-6) and values.std(correction=0) == pytest.approx(1, abs=1e-5)
@@ -63,8 +63,8 @@ def test_channels_are_normalised_over_what_is_not_zero():
         assert torch.equal(channel[channel != 0].argsort(), values.argsort())
 
 
-def test_channels_are_normalised_over_everything():
-    found = normalise(scan() + 5, "image")
+def test_channels_are_normalized_over_everything():
+    found = normalize(scan() + 5, "image")
     assert_close(found.mean(dim=(1, 2, 3)), torch.zeros(2), rtol=0, atol=1e-6)
     assert_close(found.std(dim=(1, 2, 3), correction=0), torch.ones(2))
 
@@ -72,30 +72,30 @@ def test_channels_are_normalised_over_everything():
 @pytest.mark.parametrize("how", ["nonzero", "image"])
 def test_constant_and_empty_channels_become_zero(how):
     x = torch.stack([torch.zeros(4, 4), torch.full((4, 4), 3.0)])
-    assert_close(normalise(x, how), torch.zeros(2, 4, 4))
+    assert_close(normalize(x, how), torch.zeros(2, 4, 4))
 
 
 @pytest.mark.parametrize("shape, spacing", [((16, 13), 0.7), ((9, 10, 11), 1.7)])
 @pytest.mark.parametrize("how", ["nonzero", "image"])
 def test_a_constant_channel_is_still_one_after_resampling(how, shape, spacing):
-    found = prepare(torch.full((1, *shape), 100.1), (1.0,) * len(shape), config(normalise=how, spacing=spacing))
+    found = prepare(torch.full((1, *shape), 100.1), (1.0,) * len(shape), config(normalize=how, spacing=spacing))
     assert not found.x.any()
 
 
 @pytest.mark.parametrize("how", ["nonzero", "image"])
-def test_normalising_is_the_formula_in_double_precision(how):
+def test_normalizing_is_the_formula_in_double_precision(how):
     x = 1000 * scan() + 7 * (scan() > 0)
-    for channel, result in zip(x.double(), normalise(x, how), strict=True):
+    for channel, result in zip(x.double(), normalize(x, how), strict=True):
         chosen = channel != 0 if how == "nonzero" else torch.ones_like(channel, dtype=torch.bool)
         expected = (channel - channel[chosen].mean()) / channel[chosen].std(correction=0)
         assert torch.equal(result, expected.where(chosen, 0).float())
 
 
 @pytest.mark.parametrize("how", ["nonzero", "image"])
-def test_normalising_takes_little_more_memory_than_its_result(how):
+def test_normalizing_takes_little_more_memory_than_its_result(how):
     x = torch.rand(1, 128, 128, 128)
-    normalise(x[:, :2], how)
-    peak = peak_of(lambda: normalise(x, how))
+    normalize(x[:, :2], how)
+    peak = peak_of(lambda: normalize(x, how))
     if peak is None:
         pytest.skip("the system does not tell peaks of memory")
     assert peak < (4 + 8) * x.numel()
@@ -103,7 +103,7 @@ def test_normalising_takes_little_more_memory_than_its_result(how):
 
 def test_what_is_cropped_does_not_count():
     x = scan()
-    cropped = prepare(x, (1.0,) * 3, config(crop=0, normalise="image")).x
+    cropped = prepare(x, (1.0,) * 3, config(crop=0, normalize="image")).x
     assert_close(cropped.mean(dim=(1, 2, 3)), torch.zeros(2), rtol=0, atol=1e-6)
 
 

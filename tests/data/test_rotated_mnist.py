@@ -224,7 +224,7 @@ def test_bad_npz_files_are_named(tmp_path, changes, message):
         load(config(path))
 
 
-def test_grey_values_may_be_fractions_and_names_those_of_keras(tmp_path):
+def test_gray_values_may_be_fractions_and_names_those_of_keras(tmp_path):
     path = write_npz(tmp_path / "bytes" / "digits.npz")
     with np.load(path) as file:
         arrays = dict(file)
@@ -254,7 +254,7 @@ def test_a_cut_or_foreign_npz_is_named(tmp_path):
     [
         ("0.5 " * 700, "test.amat, line 5: expected 785 numbers, got 700"),
         ("0.5 " * 784 + "x", "test.amat, line 5: not all of it are numbers"),
-        ("7.5 " * 784 + "1", "test.amat: grey values should lie between 0 and 1"),
+        ("7.5 " * 784 + "1", "test.amat: gray values should lie between 0 and 1"),
     ],
 )
 def test_bad_lines_of_the_original_files_are_named(tmp_path, line, message):

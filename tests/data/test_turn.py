@@ -56,7 +56,7 @@ def test_a_grid_that_grows_holds_all_that_is_turned(group, float64):
         assert float(kept.sum()) == pytest.approx(math.prod(shape), rel=0.1)
 
 
-def test_turning_is_by_millimetres_where_voxels_are_not_cubes(group, float64):
+def test_turning_is_by_millimeters_where_voxels_are_not_cubes(group, float64):
     spacing, shape = (1.0, 2.0, 0.5)[: group.dim], (9, 8, 14)[: group.dim]
     R = group.random_rotation()
     x = voxel_coordinates(shape, spacing).movedim(-1, 0)  # every voxel tells its place, exactly when interpolated

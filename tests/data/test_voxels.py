@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from steerformer import SO3, FieldType
-from steerformer.data.voxels import centred, voxelise
+from steerformer.data.voxels import centered, voxelize
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -24,19 +24,19 @@ def ball(batch=2, points=50):
 def test_binary_voxels_are_where_a_histogram_counts_points(size, fill):
     points = ball()
     edges = [np.linspace(-1 / fill, 1 / fill, size + 1)] * 3
-    for cloud, x in zip(points, voxelise(points, size, fill=fill), strict=True):
+    for cloud, x in zip(points, voxelize(points, size, fill=fill), strict=True):
         counts, _ = np.histogramdd(cloud.numpy(), bins=edges)
         assert_close(x[0].numpy(), (counts > 0).astype(float))
 
 
 def test_gaussian_voxels_fall_with_the_distance_to_the_nearest_point():
     points, size, fill, width = ball(points=9), 6, 0.9, 0.7
-    grid = voxelise(points, size, fill=fill, width=width)
-    centres = torch.arange(size) + 0.5
+    grid = voxelize(points, size, fill=fill, width=width)
+    centers = torch.arange(size) + 0.5
     for cloud, x in zip(points, grid, strict=True):
         places = (cloud * fill + 1) * size / 2
         for i, j, k in np.ndindex(size, size, size):
-            voxel = torch.stack([centres[i], centres[j], centres[k]])
+            voxel = torch.stack([centers[i], centers[j], centers[k]])
             near = [p for p in places if all(abs(int(p[a]) - (i, j, k)[a]) <= 2 for a in range(3))]
             distances = [float((p - voxel).norm()) for p in near]
             expected = math.exp(-(min(distances) ** 2) / (2 * width**2)) if near else 0.0
@@ -47,9 +47,9 @@ def test_gaussian_voxels_fall_with_the_distance_to_the_nearest_point():
 @pytest.mark.parametrize("size", [8, 9])
 def test_turning_points_by_a_rotation_of_the_grid_permutes_voxels(size, width):
     points, kind = ball(), FieldType.image(SO3, 1)
-    x = voxelise(points, size, width=width)
+    x = voxelize(points, size, width=width)
     for R in SO3.grid_rotations():
-        assert_close(voxelise(points @ R.T, size, width=width), kind.rotate(x, R), rtol=0, atol=1e-12)
+        assert_close(voxelize(points @ R.T, size, width=width), kind.rotate(x, R), rtol=0, atol=1e-12)
 
 
 def test_gaussian_voxels_turn_better_than_binary_ones():
@@ -57,47 +57,47 @@ def test_gaussian_voxels_turn_better_than_binary_ones():
     points, R, kind = ball(points=400), SO3.rotation(0.4, (1.0, 2.0, 3.0)), FieldType.image(SO3, 1)
     errors = []
     for width in (None, 0.9):
-        exact = voxelise(points @ R.T, 24, fill=0.9, width=width)
+        exact = voxelize(points @ R.T, 24, fill=0.9, width=width)
         errors.append(
-            float((exact - kind.rotate(voxelise(points, 24, fill=0.9, width=width), R)).norm() / exact.norm())
+            float((exact - kind.rotate(voxelize(points, 24, fill=0.9, width=width), R)).norm() / exact.norm())
         )
     assert errors[1] < 0.5 * errors[0]
 
 
 def test_no_rotation_leaves_the_grid():
     points = ball(batch=1, points=200)
-    total = {int(voxelise(points @ SO3.random_rotation().T, 200).sum()) for _ in range(5)}
+    total = {int(voxelize(points @ SO3.random_rotation().T, 200).sum()) for _ in range(5)}
     assert min(total) > 190  # a point lost, or clipped onto another, would be missing
     edge = torch.tensor([[[1.0, 0, 0], [-1.0, 0, 0]]])
-    assert int(voxelise(edge, 5).sum()) == 2
+    assert int(voxelize(edge, 5).sum()) == 2
 
 
 def test_the_coordinates_run_along_the_axes_in_their_order():
-    x = voxelise(torch.tensor([[[-0.9, 0.0, 0.9]]]), 5)
+    x = voxelize(torch.tensor([[[-0.9, 0.0, 0.9]]]), 5)
     assert x[0, 0].nonzero().tolist() == [[0, 2, 4]]
 
 
-def test_centred_clouds_fill_the_unit_sphere():
-    moved = centred(ball() * torch.tensor([3.0, 1.0, 0.5]) + torch.tensor([5.0, -2.0, 7.0]))
+def test_centered_clouds_fill_the_unit_sphere():
+    moved = centered(ball() * torch.tensor([3.0, 1.0, 0.5]) + torch.tensor([5.0, -2.0, 7.0]))
     assert_close(moved.norm(dim=2).amax(dim=1), torch.ones(2))
 
 
 def test_the_smallest_sphere_is_found():
     """Oracle: spheres known by construction, around points spread unevenly within them."""
-    centre = torch.tensor([1.0, 2.0, 3.0])
+    center = torch.tensor([1.0, 2.0, 3.0])
     tetrahedron = torch.tensor([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / math.sqrt(3)
     inside = 0.1 * torch.randn(100, 3).clamp(-2, 2) + torch.tensor([0.5, 0.5, 0.5])
     cloud = torch.cat([tetrahedron, inside])
     assert inside.norm(dim=1).max() < 1.3
     inside = inside / inside.norm(dim=1, keepdim=True).clamp_min(1.05)
     cloud = torch.cat([tetrahedron, inside])
-    assert_close(centred(centre + 4 * cloud[None])[0], cloud, rtol=0, atol=0.03)
+    assert_close(centered(center + 4 * cloud[None])[0], cloud, rtol=0, atol=0.03)
 
 
-def test_a_turned_cloud_is_centred_to_the_turned_cloud():
+def test_a_turned_cloud_is_centered_to_the_turned_cloud():
     points, R = ball() + torch.tensor([1.0, 0.0, -3.0]), SO3.random_rotation()
-    assert_close(centred(points @ R.T), centred(points) @ R.T, rtol=0, atol=1e-9)
+    assert_close(centered(points @ R.T), centered(points) @ R.T, rtol=0, atol=1e-9)
 
 
-def test_a_single_point_goes_to_the_centre():
-    assert centred(torch.ones(1, 4, 3)).abs().max() == 0
+def test_a_single_point_goes_to_the_center():
+    assert centered(torch.ones(1, 4, 3)).abs().max() == 0

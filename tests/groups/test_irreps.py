@@ -25,7 +25,7 @@ def random_directions(group, count=50):
 
 
 def nearly_poles(group):
-    """The axes, either way, and their neighbours at 1e-9: where angles are ill-conditioned."""
+    """The axes, either way, and their neighbors at 1e-9: where angles are ill-conditioned."""
     axes = torch.cat([torch.eye(group.dim), -torch.eye(group.dim)])
     return torch.cat(
         [axes, torch.nn.functional.normalize(axes + 1e-9 * torch.randn(10, *axes.shape), dim=-1).flatten(0, 1)]

@@ -41,8 +41,8 @@ def test_of_volumes_the_slice_through_the_middle_of_the_truth_is_shown():
     example = case((10, 11, 12), (2, 3, 4))
     figure = examples_picture([example], classes=CLASSES)
     shown = figure.axes[0].images[0].get_array()
-    grey = example.x[0, :, :, 6].mT  # of slices 4 to 7
-    assert np.corrcoef(np.asarray(shown).ravel(), grey.numpy().ravel())[0, 1] > 0.99
+    gray = example.x[0, :, :, 6].mT  # of slices 4 to 7
+    assert np.corrcoef(np.asarray(shown).ravel(), gray.numpy().ravel())[0, 1] > 0.99
     assert [_extent(axes) for axes in figure.axes] == [[(2.5, 6.5, 1.5, 5.5)], [(4.5, 8.5, 3.5, 7.5)]]
 
 

@@ -11,7 +11,7 @@ CLASSES = ("background", "kernel", "shell")
 
 
 def volume():
-    """A box of labels off the centre of a volume whose values grow along every axis."""
+    """A box of labels off the center of a volume whose values grow along every axis."""
     x = torch.stack(torch.meshgrid(*(torch.arange(n).float() for n in (10, 12, 14)), indexing="ij")).sum(0)[None]
     labels = torch.zeros(10, 12, 14, dtype=torch.uint8)
     labels[6:9, 2:5, 9:12] = 1
@@ -45,7 +45,7 @@ def test_slices_go_through_the_middle_of_what_was_found():
     assert names(figure) == ["kernel"]
 
 
-def test_images_stand_upright_and_in_colour():
+def test_images_stand_upright_and_in_color():
     x, labels = torch.rand(3, 20, 30), torch.zeros(20, 30, dtype=torch.uint8)
     labels[:5, 4:8], labels[10:12, 20:30] = 1, 2
     figure = overlay(x, labels, classes=CLASSES)

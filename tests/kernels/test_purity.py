@@ -24,7 +24,7 @@ def kernels(group, size, family, **options):
 
 
 def voxels(group, size):
-    """Centres of the voxels, one row each."""
+    """Centers of the voxels, one row each."""
     axes = [np.arange(size) - (size - 1) / 2] * group.dim
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, group.dim)
 

@@ -1,4 +1,4 @@
-"""Kernels on voxels: exact on the grid, as many as promised, normalised, the same on every run."""
+"""Kernels on voxels: exact on the grid, as many as promised, normalized, the same on every run."""
 
 import itertools
 
@@ -88,7 +88,7 @@ def test_kernels_have_unit_norm_or_unit_response_and_else_agree(group, family):
         assert_close(response.purity, unit.purity, rtol=0, atol=1e-12)
 
 
-def test_sampled_kernels_are_the_rings_at_voxel_centres(group):
+def test_sampled_kernels_are_the_rings_at_voxel_centers(group):
     source = VoxelKernels(group, (5,) * group.dim, family="sampled", tolerance=1.0, radii=(1.0, 1.7))
     points = voxel_coordinates(source.size).flatten(0, -2).numpy()
     r = np.linalg.norm(points, axis=-1)

@@ -19,7 +19,7 @@ GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
         ({"kind": "clasifier"}, r"'kind' is one of 'classifier', 'unet', 'cnn', 'monai', got 'clasifier'"),
         ({"size": "big"}, r"'size': .* got 'big'"),
         ({"kernel_size": [3, 3, 3]}, r"kernel_size has 3 numbers, expected 2 for 2 blocks of widths"),
-        ({"kernel_size": 4}, r"kernel_size is odd, so that kernels have a centre, got 4"),
+        ({"kernel_size": 4}, r"kernel_size is odd, so that kernels have a center, got 4"),
         ({"pool": [2, 2]}, r"pool has 2 numbers, expected 1 for 2 blocks"),
         ({"pool": 20}, r"nothing is left of a grid of 12 after poolings of \(20,\)"),
         ({"num_heads": 3}, r"num_heads 3 does not divide the last of widths, 4"),
@@ -50,7 +50,7 @@ def test_mistakes_are_named(change, message):
         ({"spacing": [1, 1, 3]}, r"spacing is one number for each of 2 axes, got \[1.0, 1.0, 3.0\]"),
         ({"spacing": [1, 0]}, r"'spacing.1': .* got 0"),
         ({"head": "length"}, r"'head': input should be 'norm', 'absolute' or 'scalar', got 'length'"),
-        ({"head_size": 2}, r"head_size is odd, so that kernels have a centre, got 2"),
+        ({"head_size": 2}, r"head_size is odd, so that kernels have a center, got 2"),
     ],
 )
 def test_so_are_those_of_u_nets(change, message):

@@ -17,14 +17,14 @@ def there_and_back(group, x, factor, **pooling):
 
 
 def ramp(group, axis, sizes):
-    """A coordinate, from the centre of the grid."""
+    """A coordinate, from the center of the grid."""
     return sf.fields.voxel_coordinates(sizes)[..., axis][None, None]
 
 
 @pytest.mark.parametrize("pooling", [{}, {"antialiased": True}], ids=["means", "Gaussian"])
 @pytest.mark.parametrize("factor", [1, 2, 3, 4])
 def test_a_ramp_stays_where_it_is_away_from_the_edge(group, factor, pooling):
-    """So both ways have one centre and one scale: half a voxel of shift, or of stretch, would be seen."""
+    """So both ways have one center and one scale: half a voxel of shift, or of stretch, would be seen."""
     margin, others = (3, (8 * factor + 1, 8 * factor)) if pooling else (2, (5, 6))  # the Gaussian reaches farther
     for n in range(7 * factor, 9 * factor):
         sizes = (n, *others)[: group.dim]
@@ -44,7 +44,7 @@ def test_constants_stay_constant_up_to_the_edge(group, factor):
 
 
 def test_cropping_takes_the_middle(group):
-    """Whole voxels where they are centred, the mean of two where they are not."""
+    """Whole voxels where they are centered, the mean of two where they are not."""
     others = group.dim - 1
     x = torch.arange(8.0).view(1, 1, 8, *[1] * others).expand(1, 1, 8, *[3] * others)
     rest = x.shape[3:]

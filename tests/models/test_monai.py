@@ -20,7 +20,7 @@ def test_without_monai_one_line_says_how_to_get_it(monkeypatch):
 
 
 def test_even_kernels_are_refused():
-    with pytest.raises(ConfigError, match=r"kernel_size is odd, so that kernels have a centre, got 4"):
+    with pytest.raises(ConfigError, match=r"kernel_size is odd, so that kernels have a center, got 4"):
         monai_unet(SO2, kernel_size=4)
 
 

@@ -62,7 +62,7 @@ def test_a_bias_among_the_vectors_would_be_seen(group, float64):
         assert_equivariant(model, size=6, batch=1, tolerance=1e-6)
 
 
-def test_a_pool_that_is_not_centred_would_be_seen(group, float64):
+def test_a_pool_that_is_not_centered_would_be_seen(group, float64):
     """Another: torch's own pooling, on an odd grid."""
     model = settle(unet(group))
     model.down[1].pool.forward = lambda x: F.interpolate(x[(..., *[slice(-1)] * group.dim)], scale_factor=0.5)
@@ -71,10 +71,10 @@ def test_a_pool_that_is_not_centred_would_be_seen(group, float64):
 
 
 def spread_error(model, scene, rotation, size):
-    """Change of the logits at the centre when scenes turn, relative to how they differ from scene to scene."""
+    """Change of the logits at the center when scenes turn, relative to how they differ from scene to scene."""
     with torch.no_grad():
-        centre = (slice(None), slice(None), *[size // 2] * model.in_type.group.dim)
-        upright, turned = (model(s.sample(size))[centre] for s in (scene, scene.rotate(rotation)))
+        center = (slice(None), slice(None), *[size // 2] * model.in_type.group.dim)
+        upright, turned = (model(s.sample(size))[center] for s in (scene, scene.rotate(rotation)))
     return ((turned - upright).norm() / (upright - upright.mean(dim=0)).norm()).item()
 
 

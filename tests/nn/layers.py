@@ -125,7 +125,7 @@ ON_GRIDS = [pytest.param(make, id=name) for name, make in _ON_GRIDS.items()]
 LAYERS = POINTWISE + ON_GRIDS
 
 
-def randomised(layer: nn.Module) -> nn.Module:
+def randomized(layer: nn.Module) -> nn.Module:
     """Parameters and statistics moved away from their first values, at which some layers do nothing at all."""
     with torch.no_grad():
         for value in layer.state_dict().values():
@@ -164,7 +164,7 @@ def in_space(group: Group, size: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def inputs_it_takes(layer: nn.Module, batch: int = 2, sizes=SIZES) -> Iterator[torch.Tensor]:
-    """Noise on those grids on which the layer can lie centred, at least one; what it says of the others is ours."""
+    """Noise on those grids on which the layer can lie centered, at least one; what it says of the others is ours."""
     dtype = next((p.dtype for p in layer.parameters()), torch.get_default_dtype())
     found = 0
     for size in sizes:
@@ -173,7 +173,7 @@ def inputs_it_takes(layer: nn.Module, batch: int = 2, sizes=SIZES) -> Iterator[t
             with torch.no_grad():
                 layer(x)
         except ValueError as error:
-            assert "cannot lie centred on an axis of" in str(error)
+            assert "cannot lie centered on an axis of" in str(error)
         else:
             found += 1
             yield x
@@ -181,7 +181,7 @@ def inputs_it_takes(layer: nn.Module, batch: int = 2, sizes=SIZES) -> Iterator[t
 
 
 def input_it_takes(layer: nn.Module, batch: int = 2) -> torch.Tensor:
-    """Noise on the first grid on which the layer can lie centred."""
+    """Noise on the first grid on which the layer can lie centered."""
     return next(inputs_it_takes(layer, batch))
 
 

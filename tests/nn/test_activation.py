@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 import oracles
 import steerformer as sf
-from nn.layers import complex_pieces, features, gapped, image, randomised, vectors
+from nn.layers import complex_pieces, features, gapped, image, randomized, vectors
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -21,7 +21,7 @@ def paper_norm_relu(f, b):
 @pytest.mark.parametrize("of", [features, gapped, vectors, image])
 @pytest.mark.parametrize("size", [(), 3], ids=["without-space", "with-space"])
 def test_norm_relu_is_the_papers_formula(group, of, size):
-    layer = randomised(sf.nn.NormReLU(of(group), bias=-1.5))
+    layer = randomized(sf.nn.NormReLU(of(group), bias=-1.5))
     x = layer.in_type.randn(16, size)
     before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
     biases = np.split(layer.bias.detach().numpy(), np.cumsum(layer.in_type.multiplicities)[:-1])
@@ -41,7 +41,7 @@ def test_without_bias_norm_relu_changes_nothing_and_a_negative_one_silences_the_
 
 
 def test_norm_relu_keeps_directions(group):
-    layer = randomised(sf.nn.NormReLU(gapped(group), bias=-0.5))
+    layer = randomized(sf.nn.NormReLU(gapped(group), bias=-0.5))
     x = layer.in_type.randn(3)
     for before, after in zip(layer.in_type.split(x), layer.out_type.split(layer(x)), strict=True):
         inner = (before * after).sum(dim=(1, 2))
@@ -71,7 +71,7 @@ def test_short_vectors_pass_norm_relu_without_blowing_up(group, length):
 @pytest.mark.parametrize("of", [features, gapped, image])
 @pytest.mark.parametrize("kernel_size", [1, 3])
 def test_gated_multiplies_by_the_sigmoid_of_a_convolution(group, of, kernel_size):
-    layer = randomised(sf.nn.Gated(of(group), kernel_size=kernel_size))
+    layer = randomized(sf.nn.Gated(of(group), kernel_size=kernel_size))
     x = layer.in_type.randn(2, 4)
     scalars = layer.gates(x) + layer.bias.view(-1, *[1] * group.dim)
     assert scalars.shape[1] == layer.in_type.copies
@@ -86,7 +86,7 @@ def test_gated_multiplies_by_the_sigmoid_of_a_convolution(group, of, kernel_size
 
 def test_gates_are_steerable_scalars(group):
     """They turn as a real image does, so the product turns as the features do."""
-    layer = randomised(sf.nn.Gated(features(group)))
+    layer = randomized(sf.nn.Gated(features(group)))
     assert layer.gates.out_type.real
     x = layer.in_type.randn(1, 4)
     for R in group.grid_rotations():

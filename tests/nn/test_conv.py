@@ -15,7 +15,7 @@ import steerformer as sf
 from nn.layers import features, gapped, image, in_space, many
 from steerformer import SO2, FieldType
 from steerformer.kernels import KernelBasis, VoxelKernels
-from steerformer.nn.conv import centred_margin
+from steerformer.nn.conv import centered_margin
 from steerformer.testing import blobs, equivariance_error
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -39,8 +39,8 @@ def complex_kernel(conv):
 
 
 def convolve_by_definition(K, f, *, outputs, stride=1, dilation=1):
-    r"""$g(x) = \sum_z K(z) f(x+z)$ voxel by voxel; x, z and the voxels of f are counted from the centre, so that
-    centred sampling is part of the definition. Outside f there are zeros."""
+    r"""$g(x) = \sum_z K(z) f(x+z)$ voxel by voxel; x, z and the voxels of f are counted from the center, so that
+    centered sampling is part of the definition. Outside f there are zeros."""
     space, size = np.array(f.shape[2:]), np.array(K.shape[2:])
     g = np.zeros((len(f), len(K), *outputs), dtype=complex)
     for place in itertools.product(*map(range, outputs)):
@@ -84,8 +84,8 @@ OPTIONS = [  # options, size of the grid, size of the output
     ({"kernel_size": 2, "stride": 2, "padding": 0, "tolerance": 1.0}, 6, 3),
     ({"kernel_size": 3, "stride": 2, "padding": 1}, 7, 4),
     ({"kernel_size": 3, "stride": 3}, 7, 3),
-    ({"kernel_size": 3, "stride": 3, "padding": 0}, 7, 1),  # two would not be centred, three would need padding
-    ({"kernel_size": 3, "stride": 3, "padding": 0}, 4, 2),  # one would not be centred, none is too few
+    ({"kernel_size": 3, "stride": 3, "padding": 0}, 7, 1),  # two would not be centered, three would need padding
+    ({"kernel_size": 3, "stride": 3, "padding": 0}, 4, 2),  # one would not be centered, none is too few
     ({"kernel_size": 3, "stride": 3}, 5, 3),  # one more than ceil(5 / 3)
     ({"kernel_size": 1, "stride": 3, "padding": 0}, 5, 1),
     ({"kernel_size": 1, "padding": 2}, 2, 6),  # zeros that were asked for
@@ -117,13 +117,13 @@ def test_so_it_is_where_most_degrees_share_no_kernel(group, into, out):
 
 
 def test_windows_never_lie_wholly_outside_the_grid_unless_asked_to():
-    """Where centring asks for another number of outputs, it must not add some that see nothing."""
+    """Where centering asks for another number of outputs, it must not add some that see nothing."""
     for case in itertools.product(range(1, 9), range(1, 6), range(1, 6), (None, 0, 1, 2, 3)):
         _, window, _, padding = case
         try:
-            margin = centred_margin(*case)
+            margin = centered_margin(*case)
         except ValueError as problem:
-            assert re.search("cannot lie centred|does not fit", str(problem))
+            assert re.search("cannot lie centered|does not fit", str(problem))
         else:
             assert margin < window or (padding is not None and padding >= window), case
 
@@ -184,7 +184,7 @@ def test_options_reach_the_kernels(group):
 
 
 def test_with_spacing_it_is_equivariant_in_physical_space(group):
-    """Slices twice as far apart as pixels; scenes are turned in millimetres."""
+    """Slices twice as far apart as pixels; scenes are turned in millimeters."""
     spacing = (2.0, 1.0, 1.0)[: group.dim]
     size, R = (5, 9, 9)[: group.dim], group.random_rotation(torch.Generator().manual_seed(1))
     errors = {}

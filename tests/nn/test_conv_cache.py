@@ -93,7 +93,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_after_an_optimiser_step(conv, make):
+def test_after_an_optimizer_step(conv, make):
     """Without a change of mode: train() would drop the kernel by itself."""
     before = answer(conv)
     optimizer = make(conv.parameters())

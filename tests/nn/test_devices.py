@@ -6,14 +6,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 
 import steerformer as sf
-from nn.layers import LAYERS, features, gapped, input_it_takes, randomised
+from nn.layers import LAYERS, features, gapped, input_it_takes, randomized
 from steerformer import FieldType
 from steerformer.kernels import VoxelKernels
 
 
 @pytest.mark.parametrize("make", LAYERS)
 def test_built_without_memory_and_filled_later_it_is_the_same(group, make):
-    layer = randomised(make(group)).eval()
+    layer = randomized(make(group)).eval()
     x = input_it_takes(layer)
     with torch.device("meta"):
         twin = make(group).eval()

@@ -17,7 +17,7 @@ from nn.layers import (
     image,
     input_it_takes,
     inputs_it_takes,
-    randomised,
+    randomized,
     worst_error,
 )
 from steerformer import SO2, FieldType
@@ -30,14 +30,14 @@ def test_no_layer_is_left_out(group):
 
 @pytest.mark.parametrize("make", LAYERS)
 def test_every_layer_is_exact_on_the_grids_rotations(group, make):
-    layer = randomised(make(group)).eval()
+    layer = randomized(make(group)).eval()
     for x in list(inputs_it_takes(layer)):
         assert worst_error(layer, x.shape[2:]) < 1e-10
 
 
 @pytest.mark.parametrize("make", LAYERS)
 def test_in_float32_the_error_is_that_of_float32(group, make):
-    layer = randomised(make(group)).eval()
+    layer = randomized(make(group)).eval()
     assert worst_error(layer, input_it_takes(layer).shape[2:], dtype=torch.float32) < 1e-5
 
 
@@ -66,7 +66,7 @@ class Foreign(nn.Module):
         return self.layer(x)
 
 
-class CentredAveragePool(nn.Module):
+class CenteredAveragePool(nn.Module):
     def forward(self, x):
         return {2: F.avg_pool2d, 3: F.avg_pool3d}[x.ndim - 2](x, 2, 2)
 
@@ -82,7 +82,7 @@ def plain_relu(group):
 
 def plain_batch_norm(group):
     norm = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}[group.dim](features(group).channels)
-    return Foreign(randomised(norm), features(group))
+    return Foreign(randomized(norm), features(group))
 
 
 @pytest.mark.parametrize("make", [plain_conv, plain_relu, plain_batch_norm])
@@ -94,25 +94,25 @@ def test_torchs_own_layers_fail_the_same_check(group, make):
         sf.testing.assert_equivariant(layer, size=5)
 
 
-def test_torchs_pooling_is_off_centre_on_an_odd_grid_and_fails(group):
-    pool = Foreign(CentredAveragePool(), image(group))
+def test_torchs_pooling_is_off_center_on_an_odd_grid_and_fails(group):
+    pool = Foreign(CenteredAveragePool(), image(group))
     assert worst_error(pool, 6) < 1e-10
     assert worst_error(pool, 7) > 1e-2
 
 
-def test_torchs_strided_convolution_is_off_centre_on_an_even_grid_and_fails(group):
+def test_torchs_strided_convolution_is_off_center_on_an_even_grid_and_fails(group):
     """The peers' classic trap, with a kernel that is itself steerable."""
     inner = sf.nn.Conv(image(group), image(group), kernel_size=3)
     convolution = {2: F.conv2d, 3: F.conv3d}[group.dim]
     trap = Foreign(lambda x: convolution(x, inner.kernel().to(x), stride=2, padding=1), image(group))
-    assert worst_error(trap, 7) < 1e-6  # float32 weights, but centred
+    assert worst_error(trap, 7) < 1e-6  # float32 weights, but centered
     assert worst_error(trap, 6) > 1e-2
 
 
 @pytest.mark.parametrize("make", POINTWISE)
 @pytest.mark.parametrize("size", [(), 3], ids=["without-space", "with-space"])
 def test_pointwise_layers_commute_with_every_rotation(group, make, size, float64):
-    layer = randomised(make(group)).eval()
+    layer = randomized(make(group)).eval()
     x = layer.in_type.randn(3, size)
     y = layer(x)
     for _ in range(3):

@@ -68,7 +68,7 @@ def test_a_kernel_must_fit_into_the_grid(group):
         dilated(dilated.in_type.randn(1, 5))
 
 
-CENTRING = [  # kernel, stride, padding, size, advice
+CENTERING = [  # kernel, stride, padding, size, advice
     (3, 2, "same", 8, r"Take a kernel with even width, or an odd grid, or stride 1 and AvgPool"),
     (3, 2, 0, 8, r"Take a kernel with even width, or an odd grid"),
     (4, 2, "same", 7, r"Take a kernel with odd width, or an even grid"),
@@ -76,15 +76,15 @@ CENTRING = [  # kernel, stride, padding, size, advice
 ]
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding", "size", "advice"), CENTRING)
-def test_where_samples_cannot_be_centred_it_says_what_to_change(group, kernel, stride, padding, size, advice):
+@pytest.mark.parametrize(("kernel", "stride", "padding", "size", "advice"), CENTERING)
+def test_where_samples_cannot_be_centered_it_says_what_to_change(group, kernel, stride, padding, size, advice):
     options = {"kernel_size": kernel, "stride": stride, "padding": padding, "tolerance": 1.0}
     conv = sf.nn.Conv(image(group), image(group), **options)
-    with pytest.raises(ValueError, match=f"with stride {stride} cannot lie centred on an axis of {size}.*{advice}"):
+    with pytest.raises(ValueError, match=f"with stride {stride} cannot lie centered on an axis of {size}.*{advice}"):
         conv(conv.in_type.randn(1, size))
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding", "size", "advice"), CENTRING)
+@pytest.mark.parametrize(("kernel", "stride", "padding", "size", "advice"), CENTERING)
 def test_the_advice_is_good(group, kernel, stride, padding, size, advice):
     other = sf.nn.Conv(
         image(group), image(group), kernel_size=kernel + 1, stride=stride, padding=padding, tolerance=1.0

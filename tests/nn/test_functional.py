@@ -6,7 +6,7 @@ from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 from torch.testing import assert_close
 
 import steerformer as sf
-from nn.layers import LAYERS, gapped, input_it_takes, randomised
+from nn.layers import LAYERS, gapped, input_it_takes, randomized
 
 pytestmark = pytest.mark.usefixtures("float64")
 FUNCTIONAL = [parameter for parameter in LAYERS if parameter.id != "Attention-blockwise"]  # which says that it is not
@@ -24,7 +24,7 @@ def energy_of(layer, parameters, buffers, x):
 @pytest.mark.parametrize("make", FUNCTIONAL)
 def test_an_ensemble_is_its_members(group, make):
     """Values and gradients of three layers in one call, with one input for all of them."""
-    members = [randomised(make(group)).eval() for _ in range(3)]
+    members = [randomized(make(group)).eval() for _ in range(3)]
     x = input_it_takes(members[0])
     stacked, buffers = stack_module_state(members)
     if not stacked:
@@ -40,7 +40,7 @@ def test_an_ensemble_is_its_members(group, make):
 
 @pytest.mark.parametrize("make", FUNCTIONAL)
 def test_gradients_of_single_samples(group, make):
-    layer = randomised(make(group)).eval()
+    layer = randomized(make(group)).eval()
     state = dict(layer.named_parameters()), dict(layer.named_buffers())
     x = input_it_takes(layer, batch=3).requires_grad_()
     of_sample = grad(lambda parameters, one: energy_of(layer, parameters, state[1], one[None]), argnums=(0, 1))

@@ -7,7 +7,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call
 
 import steerformer as sf
-from nn.layers import LAYERS, gapped, in_space, randomised
+from nn.layers import LAYERS, gapped, in_space, randomized
 from steerformer import FieldType
 
 
@@ -37,7 +37,7 @@ def as_function(layer):
 @pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("make", LAYERS)
 def test_gradients_are_those_of_finite_differences(group, make, train, float64):
-    layer = randomised(make(group)).train(train)
+    layer = randomized(make(group)).train(train)
     x = smallest_input(layer, 2).requires_grad_()
     function, parameters = as_function(layer)
     assert gradcheck(function, (x, *parameters), fast_mode=True)
@@ -45,7 +45,7 @@ def test_gradients_are_those_of_finite_differences(group, make, train, float64):
 
 @pytest.mark.parametrize("make", LAYERS)
 def test_every_number_that_is_learned_gets_a_gradient(group, make):
-    layer = randomised(make(group)).train()
+    layer = randomized(make(group)).train()
     for _ in range(4):
         x = smallest_input(layer, 4).requires_grad_()
         y = layer(x)
@@ -127,7 +127,7 @@ def test_values_and_gradients_are_finite_where_part_of_a_field_is_zero(group, na
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e15, 1e30])
 @pytest.mark.parametrize("multiplicities", [(1, 2, 0, 1), (64, 32, 16), (300, 200, 100)])
 @pytest.mark.parametrize("norm", [sf.nn.LayerNorm, sf.nn.BatchNorm])
-def test_norms_still_normalise_at_any_scale(group, norm, multiplicities, scale):
+def test_norms_still_normalize_at_any_scale(group, norm, multiplicities, scale):
     """Not merely finite: unit variance comes out wherever eps does not matter, of many channels as of few."""
     layer = norm(FieldType(group, multiplicities), eps=1e-12).train()
     y = layer(scale * layer.in_type.randn(8, 2))

@@ -10,7 +10,7 @@ from steerformer import SO2, SO3, FieldType
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 OURS = (
-    "cannot lie centred on an axis of",
+    "cannot lie centered on an axis of",
     "does not fit into",
     'padding="same" with stride 1 needs windows of odd width',
     "the width of antialiased windows follows from their stride",

@@ -18,7 +18,7 @@ from nn.layers import (
     in_space,
     input_it_takes,
     inputs_it_takes,
-    randomised,
+    randomized,
     small_net,
     worst_error,
 )
@@ -40,7 +40,7 @@ def test_the_example_of_the_readme_passes_its_own_check():
 
 
 def test_a_whole_net_is_invariant(group):
-    net = randomised(small_net(group)).double().eval()
+    net = randomized(small_net(group)).double().eval()
     x = noise(group).double()
     for R in group.grid_rotations():
         assert_close(net(image(group).rotate(x, R)), net(x), rtol=0, atol=1e-10)
@@ -75,7 +75,7 @@ def test_hooks_see_what_passes(group):
 
 
 def test_exported_in_eval_mode_it_does_the_same(group, unchecked):
-    net = randomised(small_net(group)).eval()
+    net = randomized(small_net(group)).eval()
     with torch.no_grad():
         program = torch.export.export(net, (noise(group),))
         assert_close(program.module()(noise(group, batch=2)), net(noise(group)), rtol=1e-4, atol=1e-5)
@@ -163,7 +163,7 @@ def test_autocast_to_bfloat16_stays_nearly_equivariant(group, record_property):
 
 @pytest.mark.parametrize("make", LAYERS)
 def test_autocast_trains_every_layer(group, make):
-    layer = randomised(make(group)).train()
+    layer = randomized(make(group)).train()
     x = input_it_takes(layer).requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = layer(x)
@@ -174,7 +174,7 @@ def test_autocast_trains_every_layer(group, make):
 
 @pytest.mark.parametrize("make", POINTWISE)
 def test_float16_does_what_float32_does(group, make):
-    layer = randomised(make(group)).eval()
+    layer = randomized(make(group)).eval()
     x = layer.in_type.randn(2, in_space(group, 5))
     with torch.no_grad():
         wide, narrow = layer(x), copy.deepcopy(layer).half()(x.half())
@@ -183,7 +183,7 @@ def test_float16_does_what_float32_does(group, make):
 
 @pytest.mark.parametrize("make", LAYERS)
 def test_every_layer_copies_saves_loads_and_changes_precision(group, make):
-    layer = randomised(make(group)).eval()
+    layer = randomized(make(group)).eval()
     twin = make(group).eval()
     file = io.BytesIO()
     torch.save(layer.state_dict(), file)

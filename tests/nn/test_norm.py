@@ -1,4 +1,4 @@
-"""Layer and batch normalisation against their formulas."""
+"""Layer and batch normalization against their formulas."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import steerformer as sf
-from nn.layers import complex_pieces, features, gapped, image, randomised, vectors
+from nn.layers import complex_pieces, features, gapped, image, randomized, vectors
 from steerformer import FieldType
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -31,7 +31,7 @@ def test_layer_norm_is_the_papers_formula(group, of, size):
 @KINDS
 @SIZES
 def test_layer_norm_has_a_factor_a_copy(group, of, size):
-    layer, plain = randomised(sf.nn.LayerNorm(of(group))), sf.nn.LayerNorm(of(group), affine=False)
+    layer, plain = randomized(sf.nn.LayerNorm(of(group))), sf.nn.LayerNorm(of(group), affine=False)
     x = layer.in_type.randn(4, size)
     factors = np.split(layer.weight.detach().numpy(), np.cumsum(layer.in_type.multiplicities)[:-1])
     before, after = complex_pieces(layer.in_type, plain(x)), complex_pieces(layer.out_type, layer(x))
@@ -61,11 +61,11 @@ def batch_norm_by_definition(layer, x):
     axes = (0, *range(3, x.ndim + 1))
     for degree, f in before.items():
         means[degree] = f.mean(axis=axes, keepdims=True) if degree == 0 else 0
-        centred = f - means[degree]
+        centered = f - means[degree]
         orders = f.shape[1]
-        squares[degree] = (np.abs(centred) ** 2).sum(axis=1, keepdims=True).mean(axis=axes, keepdims=True)
+        squares[degree] = (np.abs(centered) ** 2).sum(axis=1, keepdims=True).mean(axis=axes, keepdims=True)
         squares[degree] = squares[degree] / (orders * parts)
-        after[degree] = centred / np.sqrt(squares[degree] + layer.eps)
+        after[degree] = centered / np.sqrt(squares[degree] + layer.eps)
     return means, squares, after
 
 
@@ -78,7 +78,7 @@ def per_copy(field_type, values, ndim):
 @SIZES
 @pytest.mark.parametrize("affine", [True, False])
 def test_batch_norm_divides_by_the_root_mean_square_of_each_copy(group, of, size, affine):
-    layer = randomised(sf.nn.BatchNorm(of(group), affine=affine)).train()
+    layer = randomized(sf.nn.BatchNorm(of(group), affine=affine)).train()
     x = 3 * layer.in_type.randn(8, size) + 1
     _, _, expected = batch_norm_by_definition(layer, x)
     if affine:
@@ -110,7 +110,7 @@ def test_running_statistics_take_note_of_every_batch(group, of):
 
 
 def test_in_eval_mode_the_running_statistics_serve(group):
-    layer = randomised(sf.nn.BatchNorm(gapped(group))).eval()
+    layer = randomized(sf.nn.BatchNorm(gapped(group))).eval()
     state = {name: value.clone() for name, value in layer.state_dict().items()}
     x = layer.in_type.randn(4, 3)
     y = layer(x)
@@ -138,7 +138,7 @@ def test_of_real_images_it_is_torchs_batch_norm(group):
     assert_close(ours(x), theirs(x), rtol=0, atol=1e-10)
 
 
-def test_normalised_channels_have_unit_variance(group):
+def test_normalized_channels_have_unit_variance(group):
     layer = sf.nn.BatchNorm(features(group)).train()
     y = layer(100 * layer.in_type.randn(64, 3) + 50)
     for piece in layer.out_type.split(y):

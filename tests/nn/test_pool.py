@@ -1,4 +1,4 @@
-"""Pooling: means over windows that lie centred on the grid, whatever its size."""
+"""Pooling: means over windows that lie centered on the grid, whatever its size."""
 
 import math
 
@@ -21,17 +21,17 @@ def image(group):
     return FieldType.image(group, 1)
 
 
-def centres(size, outputs, stride):
+def centers(size, outputs, stride):
     """Where the samples lie, in voxels from the first."""
     return (size - 1) / 2 + stride * (np.arange(outputs) - (outputs - 1) / 2)
 
 
 def window_matrix(size, width, stride):
-    """Means over windows around centred samples; where these lie between voxels, of linearly interpolated values."""
+    """Means over windows around centered samples; where these lie between voxels, of linearly interpolated values."""
     rows = np.zeros(((size - width) // stride + 1, size))
-    for row, centre in zip(rows, centres(size, len(rows), stride), strict=True):
+    for row, center in zip(rows, centers(size, len(rows), stride), strict=True):
         for tap in range(width):
-            place = centre + tap - (width - 1) / 2
+            place = center + tap - (width - 1) / 2
             low = math.floor(place)
             row[low] += (1 - (place - low)) / width
             if place > low:
@@ -40,8 +40,8 @@ def window_matrix(size, width, stride):
 
 
 def gaussian_matrix(size, stride, blur):
-    """Gaussians of standard deviation ``blur`` strides, normalised on an endless grid of voxels."""
-    offsets = np.arange(-20 * stride, size + 20 * stride) - centres(size, size // stride, stride)[:, None]
+    """Gaussians of standard deviation ``blur`` strides, normalized on an endless grid of voxels."""
+    offsets = np.arange(-20 * stride, size + 20 * stride) - centers(size, size // stride, stride)[:, None]
     rows = np.exp(-(offsets**2) / (2 * (blur * stride) ** 2))
     return (rows / rows.sum(axis=1, keepdims=True))[:, 20 * stride : -20 * stride]
 
@@ -53,7 +53,7 @@ def along_all_axes(x, matrices):
 
 
 @EVERY_WINDOW
-def test_it_is_the_mean_over_centred_windows(group, width, stride):
+def test_it_is_the_mean_over_centered_windows(group, width, stride):
     pool = sf.nn.AvgPool(gapped(group), kernel_size=width, stride=stride)
     for size in ((5, 6, 7), (8, 4, 5), (4, 9, 6)):
         x = pool.in_type.randn(2, in_space(group, size))
@@ -87,7 +87,7 @@ def test_a_ramp_gives_the_ramp_at_the_samples(group, width, stride):
         y = pool(ramp[None, None].contiguous())[0, 0]
         outputs = y.shape[0]
         assert outputs == (size - width) // stride + 1
-        expected = torch.from_numpy(centres(size, outputs, stride)) - (size - 1) / 2
+        expected = torch.from_numpy(centers(size, outputs, stride)) - (size - 1) / 2
         assert_close(y, expected.view(-1, *[1] * (group.dim - 1)).expand_as(y), rtol=0, atol=1e-12)
 
 
@@ -133,7 +133,7 @@ def test_antialiased_windows_keep_constants_and_ramps_away_from_the_edge(group, 
         constant = pool(torch.ones(1, 1, *in_space(group, size)))[0, 0][inner]
         assert_close(constant, torch.ones_like(constant), rtol=0, atol=1e-12)
         y = pool(ramp[None, None].contiguous())[0, 0]
-        expected = torch.from_numpy(centres(size, size // stride, stride)) - (size - 1) / 2
+        expected = torch.from_numpy(centers(size, size // stride, stride)) - (size - 1) / 2
         expected = expected.view(-1, *[1] * (group.dim - 1)).expand_as(y)
         assert_close(y[inner], expected[inner], rtol=0, atol=1e-12)
 

@@ -28,7 +28,7 @@ def shares(tmp_path_factory):
     return [torch.load(file, weights_only=True) for file in files]
 
 
-def test_processes_that_share_a_batch_normalise_as_one(shares):
+def test_processes_that_share_a_batch_normalize_as_one(shares):
     layer = sf.nn.BatchNorm(sf.FieldType(sf.SO2, (3, 2, 1))).train()
     x, weights = shared_batch_norm.batch(layer.in_type)
     expected = shared_batch_norm.outcome(layer, x, weights)

@@ -1,4 +1,4 @@
-"""Linear interpolation to another grid, centre on centre."""
+"""Linear interpolation to another grid, center on center."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def interpolation_matrix(old, new):
-    """Voxel centres of both grids over one extent: sample i lies at (i + 1/2) old / new - 1/2, kept within the grid."""
+    """Voxel centers of both grids over one extent: sample i lies at (i + 1/2) old / new - 1/2, kept within the grid."""
     places = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     rows = np.zeros((new, old))
     for row, place in zip(rows, places, strict=True):

@@ -164,7 +164,7 @@ def test_smooth_scenes_at_any_angle(group, copies, name, positional, float64):
 
 
 def test_the_papers_profile_errs_more():
-    """Why the default has a soft core: next to the centre the grid cannot tell degree 4 from 0."""
+    """Why the default has a soft core: next to the center the grid cannot tell degree 4 from 0."""
     field_type = FieldType(SO2, (4,) * 8)
     errors = {}
     for radial in ("paper", "soft"):

@@ -64,7 +64,7 @@ def test_batches_have_to_be_shared_equally():
         Batches(30, 10, seed=0, processes=4)
 
 
-def test_neighbouring_seeds_have_nothing_in_common():
+def test_neighboring_seeds_have_nothing_in_common():
     seeds = {mixed_seed(a, b) for a in range(20) for b in range(20)}
     assert len(seeds) == 400
     assert all(0 <= seed < 2**63 for seed in seeds)

@@ -62,12 +62,12 @@ def test_every_key_is_described():
     assert {f"{part}.{key}" for part in ("model", "data", "training") for key in written[part]} <= keys.keys()
 
 
-def test_an_unknown_name_has_its_neighbour_named():
+def test_an_unknown_name_has_its_neighbor_named():
     with pytest.raises(ConfigError, match=r"no file 'rotmnist-transformer-k4'; did you mean 'rotmnist-transformer-k4-"):
         load_experiment("rotmnist-transformer-k4")
 
 
-def test_an_unknown_key_has_its_neighbour_named(file):
+def test_an_unknown_key_has_its_neighbor_named(file):
     with pytest.raises(ConfigError, match=r"training\.learning_rat.*learning_rate") as caught:
         load_experiment(file, ["training.learning_rat=1"])
     assert "\n" not in str(caught.value)

@@ -9,10 +9,10 @@ from steerformer.data import IGNORE
 from steerformer.train.overlap import Overlap, class_structures, hd95, overlap, overlaps, regions
 
 
-def blob(shape, centre, radius):
+def blob(shape, center, radius):
     """A ball on a grid."""
     places = np.indices(shape)
-    middle = np.reshape(centre, (-1, *[1] * len(shape)))
+    middle = np.reshape(center, (-1, *[1] * len(shape)))
     return torch.from_numpy(((places - middle) ** 2).sum(0) <= radius**2)
 
 

@@ -13,7 +13,7 @@ import yaml
 from steerformer import data
 from steerformer.config import ConfigError
 from steerformer.data.base import ignore
-from steerformer.data.sources import Labelled, Source, load_sources
+from steerformer.data.sources import Labeled, Source, load_sources
 from steerformer.train import Reporter, open_run, run
 from steerformer.train.cases import report
 from steerformer.train.segmentation import judge_cases
@@ -136,7 +136,7 @@ def splits_of(tmp_path, spacings, **settings):
     sources = []
     for number, spacing in enumerate(spacings):
         (tmp_path / str(number)).touch()
-        case = Labelled(torch.rand(1, 6, 6, 6), torch.zeros(6, 6, 6, dtype=torch.uint8), spacing)
+        case = Labeled(torch.rand(1, 6, 6, 6), torch.zeros(6, 6, 6, dtype=torch.uint8), spacing)
         sources.append(Source(str(number), (tmp_path / str(number),), lambda case=case: case))
     config = data.CasesConfig(validation=0, test=0, **settings)
     return load_sources(sources, ("background", "spot"), config, ignore, where="here")

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from steerformer.data import IGNORE, CasesConfig
 from steerformer.data.base import ignore
-from steerformer.data.sources import Labelled, Source, load_sources
+from steerformer.data.sources import Labeled, Source, load_sources
 from steerformer.train import TrainingConfig
 from steerformer.train.cases import CaseResult, mean_score, report, standard_error, table
 from steerformer.train.learner import Learner
@@ -154,8 +154,8 @@ def test_what_preparing_takes_from_the_truth_is_missed_and_what_was_never_there_
         labels = torch.zeros(16, 16, 16, dtype=torch.uint8)
         labels[13, 0, 0] = name == "spot"
         (tmp_path / name).touch()
-        sources.append(Source(name, (tmp_path / name,), partial(Labelled, x, labels, (1.0, 1.0, 1.0))))
-    config = CasesConfig(normalise="none", train=1, validation=0, test=1, **settings)
+        sources.append(Source(name, (tmp_path / name,), partial(Labeled, x, labels, (1.0, 1.0, 1.0))))
+    config = CasesConfig(normalize="none", train=1, validation=0, test=1, **settings)
     found = {}
     for seed in range(4):  # each is tested on under some seed
         splits = load_sources(sources, classes, config.model_copy(update={"seed": seed}), ignore, where="here")

@@ -23,7 +23,7 @@ TRAINING = {"epochs": 3, "batch_size": 20, "ema": 0.9, "clip": 1.0, "learning_ra
 
 
 def write_digits(path):
-    """Ten kinds of noise, with a little more noise: learnt within a few steps."""
+    """Ten kinds of noise, with a little more noise: learned within a few steps."""
     random = np.random.default_rng(0)
     labels = np.arange(140, dtype=np.uint8) % 10
     images = random.integers(0, 200, (10, 28, 28))[labels] + random.integers(0, 55, (140, 28, 28))
@@ -64,7 +64,7 @@ def without_seconds(rows):
 
 
 def assert_same_run(one, other):
-    """Two run folders with the same weights, random numbers, optimiser and figures, bit for bit."""
+    """Two run folders with the same weights, random numbers, optimizer and figures, bit for bit."""
     a, b = (load_checkpoint(folder / "last.ckpt") for folder in (one, other))
     assert_same_bits(a["learner"], b["learner"])
     for states in (*a["random"], *b["random"]):

@@ -19,7 +19,7 @@ class Evaluation:
     standard_error: float
     """Of the accuracy, were the samples drawn anew: of one trained model, not of training again."""
     per_class: dict[str, float | None]
-    """Share of each class that is recognised; none for classes without samples."""
+    """Share of each class that is recognized; none for classes without samples."""
     confusion: list[list[int]]
     """Samples of each class (rows) that were taken for each class (columns)."""
 

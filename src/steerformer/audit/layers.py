@@ -26,7 +26,7 @@ class LayerError:
     field_type: str
     grid: tuple[int, ...]
     compared: str
-    """Where: ``all voxels``, ``centre`` (nothing interpolated), ``interior`` (by splines), or ``no space``."""
+    """Where: ``all voxels``, ``center`` (nothing interpolated), ``interior`` (by splines), or ``no space``."""
     total: float
     per_degree: dict[int, float]
 

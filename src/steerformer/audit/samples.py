@@ -21,7 +21,7 @@ def upright(config: DataConfig) -> DataConfig:
 
 
 def interpolation(config: DataConfig) -> str:
-    """How samples are turned: volumes of zeros and ones by nearest neighbours, as in the paper, all others linearly."""
+    """How samples are turned: volumes of zeros and ones by nearest neighbors, as in the paper, all others linearly."""
     is_binary = getattr(config, "occupancy", None) == "binary"
     return "nearest" if is_binary else "bilinear"
 

@@ -15,17 +15,17 @@ _INTERIOR = 0.75
 
 @cache
 def compared_points(grid: tuple[int, ...], *, is_exact: bool) -> tuple[Float[Tensor, "point dim"], str]:
-    """Voxels at which a map and the map of a turned input are compared, centred coordinates, and a word for them.
+    """Voxels at which a map and the map of a turned input are compared, centered coordinates, and a word for them.
 
     A rotation of the grid takes voxels onto voxels: all of them (of many, 500 drawn at random). Any other one leaves
-    the centre in place, on odd grids a voxel. On even grids these are the voxels of a ball around the centre, away from
+    the center in place, on odd grids a voxel. On even grids these are the voxels of a ball around the center, away from
     the border, and what lies between voxels is interpolated.
     """
     voxels = voxel_coordinates(grid).flatten(0, -2)
     if is_exact:
         chosen, word = voxels, "all voxels"
     elif all(n % 2 for n in grid):
-        chosen, word = torch.zeros(1, len(grid), dtype=torch.float64), "centre"
+        chosen, word = torch.zeros(1, len(grid), dtype=torch.float64), "center"
     else:
         chosen, word = voxels[voxels.norm(dim=1) <= _INTERIOR * (min(grid) - 1) / 2], "interior"
     some = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0))[:_MOST_POINTS]
@@ -35,7 +35,7 @@ def compared_points(grid: tuple[int, ...], *, is_exact: bool) -> tuple[Float[Ten
 def values_at(
     y: Float[Tensor, "batch channels *space"], points: Float[Tensor, "point dim"]
 ) -> Float[Tensor, "batch channels point"]:
-    """Values of a map at centred coordinates, by quintic splines, which are exact at voxels."""
+    """Values of a map at centered coordinates, by quintic splines, which are exact at voxels."""
     weights = torch.ones(len(points), 1, dtype=torch.float64)
     for n, coordinates in zip(y.shape[2:], points.T, strict=True):
         along = torch.from_numpy(_spline_weights(n, (coordinates + (n - 1) / 2).numpy()))

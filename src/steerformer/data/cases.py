@@ -51,7 +51,7 @@ class Cases(Numbered):
         return torch.stack([case.counts for case in self.stored]) if self.stored else torch.zeros(0, 0).long()
 
     def spacing(self, index: int) -> tuple[float, ...]:
-        """Size of the pixels or voxels of a case: millimetres where its file tells, else 1."""
+        """Size of the pixels or voxels of a case: millimeters where its file tells, else 1."""
         return self.stored[self.position(index)].spacing
 
     def present(self, index: int) -> frozenset[int]:
@@ -75,7 +75,7 @@ class Cases(Numbered):
         case, random = self.stored[index], self.generator(index)
         turned = self.config.train_rotation == "any"
         R = _rotation(len(shape), random) if turned else None
-        corner = _centred(case.shape, shape) if self.config.patch is None else self._corner(case, shape, random)
+        corner = _centered(case.shape, shape) if self.config.patch is None else self._corner(case, shape, random)
         outside = IGNORE if self.config.outside == "ignore" else 0
         return _straight(case, corner, shape, outside) if R is None else _turned(case, corner, shape, outside, R)
 
@@ -113,10 +113,10 @@ def _straight(case: Stored, corner: list[int], shape: Sequence[int], outside: in
 
 
 def _turned(case: Stored, corner: list[int], shape: Sequence[int], outside: int, R: Tensor) -> tuple[Tensor, Tensor]:
-    """A patch that stands askew in the case, turned by ``R`` about its centre; only what it touches is read."""
+    """A patch that stands askew in the case, turned by ``R`` about its center; only what it touches is read."""
     steps = torch.tensor(case.spacing, dtype=torch.float64)
-    centre = torch.tensor(corner) + (torch.tensor(shape) - 1) / 2
-    places = voxel_coordinates(shape, case.spacing) @ R / steps + centre  # row vectors: R^-1 x
+    center = torch.tensor(corner) + (torch.tensor(shape) - 1) / 2
+    places = voxel_coordinates(shape, case.spacing) @ R / steps + center  # row vectors: R^-1 x
     low, high = places.flatten(0, -2).aminmax(dim=0)
     size = torch.tensor(case.shape)
     first = low.floor().long().clamp_min(0).minimum(size - 1)
@@ -128,7 +128,7 @@ def _turned(case: Stored, corner: list[int], shape: Sequence[int], outside: int,
     return turned, torch.where(found < 0, outside, found)
 
 
-def _centred(shape: Sequence[int], target: Sequence[int]) -> list[int]:
+def _centered(shape: Sequence[int], target: Sequence[int]) -> list[int]:
     return [_middle(n, size) for n, size in zip(shape, target, strict=True)]
 
 

@@ -72,7 +72,7 @@ class ModelNet10Config(Config):
     """Diameter of the smallest sphere around an object, as part of the grid's side; within 1 no rotation leaves it."""
     occupancy: Literal["binary", "gaussian"] = "binary"
     """binary: 1 where a voxel holds a point. gaussian: exp(-d^2 / 2 width^2) of the distance d from the voxel's
-    centre to the nearest point, which is smooth and so turns better."""
+    center to the nearest point, which is smooth and so turns better."""
     width: Annotated[float, Field(gt=0, le=1)] = 0.7
     """Standard deviation of gaussian, in voxels."""
     grid: Literal["aligned", "tilted"] = "aligned"
@@ -85,7 +85,7 @@ class ModelNet10Config(Config):
     test_rotation: Turn = "none"
     """Validation and test objects, each by one rotation of its own."""
     rotate: Literal["points", "voxels"] = "points"
-    """points: turn the cloud and then put it on the grid, exactly. voxels: turn the grid with nearest neighbours, as
+    """points: turn the cloud and then put it on the grid, exactly. voxels: turn the grid with nearest neighbors, as
     the paper does."""
     augment: Literal["none", "jitter"] = "none"
     """jitter: stretch each training cloud along its axes by up to a fifth, shift it and shake its points, anew in
@@ -109,7 +109,7 @@ class FolderConfig(Config):
     """Pixels or voxels along each side: what is larger or smaller is resampled, and padded with zeros to a square or
     cube."""
     channels: Positive = 1
-    """Channels wanted: 1 for grey, 3 for colour. Colour images become their luminance for 1, grey ones three equal
+    """Channels wanted: 1 for gray, 3 for color. Color images become their luminance for 1, gray ones three equal
     channels for 3, and transparent ones lie on black; volumes with more than one have them on the last axis."""
     scale: Literal["none", "deviation"] = "none"
     """deviation: divide each volume by its standard deviation. Images always become 0 to 1."""
@@ -130,7 +130,7 @@ class CasesConfig(Config):
     """Where the data are."""
     channels: Positive | None = None
     """Channels (modalities) expected; null for as many as the files have."""
-    normalise: Literal["nonzero", "image", "none"] = "nonzero"
+    normalize: Literal["nonzero", "image", "none"] = "nonzero"
     """nonzero: each channel has mean 0 and deviation 1 over those of its values that are not 0, which stay 0. image:
     over all its values. none: as it is, images from 0 to 1."""
     crop: Count | None = None
@@ -139,13 +139,13 @@ class CasesConfig(Config):
     """Resample every case to so many pixels or voxels along each axis, whatever its proportions; one number counts
     for all axes; null for as many as it has. Dice and HD95 are measured on this grid."""
     spacing: Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_listed)] | None = None
-    """Resample every case to pixels or voxels of this size along each axis, in millimetres where the files tell; null
+    """Resample every case to pixels or voxels of this size along each axis, in millimeters where the files tell; null
     leaves them as they are. Dice and HD95 are measured on this grid."""
     patch: Sizes | None = None
     """Train on patches of this size, a new one of each case in each epoch; null for whole cases, padded to one size.
     One validates and tests on whole cases."""
     foreground: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Part of the patches that are centred on a pixel or voxel of a class other than the background."""
+    """Part of the patches that are centered on a pixel or voxel of a class other than the background."""
     outside: Literal["ignore", "background"] = "ignore"
     """What is learned of the padding around training cases: nothing, or that it is background. With background,
     patches also reach over the edges of the cases, so that a network does not take the edge of a scan, which other
@@ -178,8 +178,8 @@ class PH2Config(CasesConfig):
     root: Root = None
     """Folder of the unpacked archive, or an .npz file with images, masks and ids."""
     channels: Positive | None = 3
-    """3 for colour, 1 for luminance."""
-    normalise: Literal["nonzero", "image", "none"] = "image"
+    """3 for color, 1 for luminance."""
+    normalize: Literal["nonzero", "image", "none"] = "image"
     """image: each channel has mean 0 and deviation 1. nonzero: the same over what is not 0. none: 0 to 1."""
     size: Sizes | None = (144, 192)
     """Height and width that all photographs are resampled to; null for their own, about 575 by 765."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from steerformer.data.base import DataError, Progress, Splits, ignore
 from steerformer.data.config import DecathlonConfig
-from steerformer.data.sources import Labelled, Source, listed, load_sources, read_pair
+from steerformer.data.sources import Labeled, Source, listed, load_sources, read_pair
 
 SOURCE = "a task: http://medicaldecathlon.com (unpack its archive)"
 
@@ -95,7 +95,7 @@ def _source(entry: Any, path: Path, modalities: tuple[str, ...], classes: tuple[
         raise DataError(f"{path} should list an image and a label for each case of 'training', got {entry!r}.")
     image, label = (path.parent / entry[key] for key in ("image", "label"))
     name = image.name.removesuffix(".gz").removesuffix(".nii")
-    return Source(name, (image, label), partial(_labelled, image, label, modalities, classes))
+    return Source(name, (image, label), partial(_labeled, image, label, modalities, classes))
 
 
 def _require_files(sources: tuple[Source, ...], path: Path) -> None:
@@ -107,7 +107,7 @@ def _require_files(sources: tuple[Source, ...], path: Path) -> None:
         raise DataError(f"{path} lists {listed(twice)} more than once.")
 
 
-def _labelled(image: Path, label: Path, modalities: tuple[str, ...], classes: tuple[str, ...]) -> Labelled:
+def _labeled(image: Path, label: Path, modalities: tuple[str, ...], classes: tuple[str, ...]) -> Labeled:
     case = read_pair(image, label, classes, None, dim=3)
     if len(case.x) != len(modalities):
         raise DataError(

@@ -140,15 +140,15 @@ def _read_npz(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]:
 
 
 def _bytes(array: np.ndarray, where: str, *, images: bool) -> np.ndarray:
-    """Integers from 0 to 255 as they are, grey values from 0 to 1 as 0 to 255; nothing is cut off or wrapped."""
-    grey = images and np.issubdtype(array.dtype, np.floating)
-    if not grey and not np.issubdtype(array.dtype, np.integer):
+    """Integers from 0 to 255 as they are, gray values from 0 to 1 as 0 to 255; nothing is cut off or wrapped."""
+    gray = images and np.issubdtype(array.dtype, np.floating)
+    if not gray and not np.issubdtype(array.dtype, np.integer):
         raise DataError(f"{where} holds {array.dtype}, expected integers{' or fractions' if images else ''}.")
-    most = 1 if grey else 255
+    most = 1 if gray else 255
     if array.size and not (array.min() >= 0 and array.max() <= most):  # not a number is neither
-        expected = "fractions from 0 to 1" if grey else "integers from 0 to 255"
+        expected = "fractions from 0 to 1" if gray else "integers from 0 to 255"
         raise DataError(f"{where} holds values from {array.min():g} to {array.max():g}, expected {expected}.")
-    return (array * 255.0).round().astype(np.uint8) if grey else array.astype(np.uint8)
+    return (array * 255.0).round().astype(np.uint8) if gray else array.astype(np.uint8)
 
 
 def _read_amat(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]:
@@ -162,7 +162,7 @@ def _read_amat(files: tuple[Path, ...], progress: Progress) -> dict[str, Tensor]
 
 
 def _amat_rows(path: Path) -> Tensor:
-    """Lines of 784 grey values from 0 to 1 and a label."""
+    """Lines of 784 gray values from 0 to 1 and a label."""
     rows = []
     try:
         with path.open() as file:
@@ -179,7 +179,7 @@ def _amat_rows(path: Path) -> Tensor:
         raise DataError(f"{path}, line {len(rows) + 1}: not all of it are numbers.") from None
     table = torch.from_numpy(np.stack(rows)) if rows else torch.zeros(0, _SIDE**2 + 1)
     if not ((table[:, :-1] >= 0) & (table[:, :-1] <= 1)).all():
-        raise DataError(f"{path}: grey values should lie between 0 and 1.")
+        raise DataError(f"{path}: gray values should lie between 0 and 1.")
     return table
 
 

@@ -25,7 +25,7 @@ def kind_of(path: Path) -> str | None:
 def read_file(path: Path, *, size: int, channels: int, scale: str = "none") -> Tensor:
     """An image (channels, size, size) with values from 0 to 1, or a volume (channels, size, size, size).
 
-    The longest side becomes ``size``, in millimetres where a NIfTI file says how large its voxels are; the rest is
+    The longest side becomes ``size``, in millimeters where a NIfTI file says how large its voxels are; the rest is
     padded with zeros on both sides. ``scale="deviation"`` divides a volume by its standard deviation.
     """
     if require_kind(path) == "image":

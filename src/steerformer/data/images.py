@@ -13,10 +13,10 @@ _LUMINANCE = (0.299, 0.587, 0.114)
 
 
 def read_image(path: Path, channels: int | None) -> Tensor:
-    """The image (channels, height, width); ``None`` for grey or colour as it is, transparent ones laid on black.
+    """The image (channels, height, width); ``None`` for gray or color as it is, transparent ones laid on black.
 
-    Channels that are there are taken as they are. Else transparent images are laid on black, grey becomes three equal
-    channels, and colour its luminance; other changes would be guesses and are refused.
+    Channels that are there are taken as they are. Else transparent images are laid on black, gray becomes three equal
+    channels, and color its luminance; other changes would be guesses and are refused.
     """
     mode, pixels = _pixels(path)
     pixels = pixels[..., None] if pixels.ndim == 2 else pixels
@@ -45,7 +45,7 @@ def read_numbers(path: Path) -> np.ndarray:
         pixels = pixels[..., :-1]
     if pixels.ndim == 3:
         if (pixels != pixels[..., :1]).any():
-            raise DataError(f"{path} is in colour; a mask holds one number a pixel, grey or of a palette.")
+            raise DataError(f"{path} is in color; a mask holds one number a pixel, gray or of a palette.")
         pixels = pixels[..., 0]
     return pixels
 

@@ -9,11 +9,11 @@ from steerformer.data import cache, clouds
 from steerformer.data.base import Progress, Samples, Splits, hold_out, ignore
 from steerformer.data.config import ModelNet10Config, Turn
 from steerformer.data.turn import turn
-from steerformer.data.voxels import centred, voxelise
+from steerformer.data.voxels import centered, voxelize
 from steerformer.groups import SO3
 
 TILT = SO3.rotation(math.radians(35), (1.0, 1.0, 1.0))
-"""The axes of an object then lie at least 26 degrees from every line of neighbouring voxels, diagonals included."""
+"""The axes of an object then lie at least 26 degrees from every line of neighboring voxels, diagonals included."""
 _CHUNK = 500
 _TEST = 1_000_000
 """Numbers of test objects start here, so that no test object shares its random numbers with a training object."""
@@ -44,14 +44,14 @@ class Voxels(Samples):
             points = jitter(points, random)
         whole = tilt @ R if config.rotate == "points" else tilt
         width = config.width if config.occupancy == "gaussian" else None
-        x = voxelise((points @ whole.to(points).T)[None], config.size, fill=config.fill, width=width)
+        x = voxelize((points @ whole.to(points).T)[None], config.size, fill=config.fill, width=width)
         if config.rotate == "voxels" and kind != "none":
             x = turn(x, (tilt @ R @ tilt.T)[None], mode="nearest")
         return x[0]
 
 
 def load(config: ModelNet10Config, progress: Progress = ignore) -> Splits:
-    """Train, validation and test objects; clouds are centred and kept in the cache."""
+    """Train, validation and test objects; clouds are centered and kept in the cache."""
     source = clouds.find(config.root)
     version = 2 if source.kind == "npz" else 1  # the first took no heed of the names of classes
     name = f"modelnet10-{cache.fingerprint(list(source.files), kind=source.kind, up=config.up, version=version)}"
@@ -71,8 +71,8 @@ def make(config: ModelNet10Config, source: clouds.Clouds, progress: Progress = i
         points = tensors[f"{split}_points"]
         done = []
         for start in range(0, len(points), _CHUNK):
-            progress(f"centring objects to {split} on", start, len(points))
-            done.append(centred(points[start : start + _CHUNK].float().roll(shift, dims=2)).half())
+            progress(f"centering objects to {split} on", start, len(points))
+            done.append(centered(points[start : start + _CHUNK].float().roll(shift, dims=2)).half())
         tensors[f"{split}_points"] = torch.cat(done)
     return tensors
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steerformer.data.base import Numbered, Splits, generator
 
-COLOURS = ("#ff9f1c", "#2ec4b6", "#e71d36", "#8ac926", "#c77dff", "#ffd60a", "#4cc9f0", "#ff70a6")
+COLORS = ("#ff9f1c", "#2ec4b6", "#e71d36", "#8ac926", "#c77dff", "#ffd60a", "#4cc9f0", "#ff70a6")
 """Of the labels from 1 on, again from the first when there are more."""
 _MOST_VALUES = 1_000_000
 
@@ -27,8 +27,8 @@ def outlined(splits: Splits, columns: int) -> Any:
     for row, (title, cases) in zip(axes, rows.items(), strict=True):
         row[0].set_title(title, fontsize=9, loc="left")
         _draw_row(row, cases)
-    named = enumerate(splits.classes[1 : len(COLOURS) + 1])
-    handles = [Line2D([], [], color=COLOURS[number], label=name) for number, name in named]
+    named = enumerate(splits.classes[1 : len(COLORS) + 1])
+    handles = [Line2D([], [], color=COLORS[number], label=name) for number, name in named]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), fontsize=9, frameon=False)
     return figure
 
@@ -55,25 +55,25 @@ def draw_slice(axis: Any, x: Tensor, labels: Tensor, spacing: Sequence[float] = 
 
 
 def draw_outlines(axis: Any, labels: Tensor) -> None:
-    """Outlines of the labels (height, width), in the colours of :data:`COLOURS`; 0 and below have none."""
+    """Outlines of the labels (height, width), in the colors of :data:`COLORS`; 0 and below have none."""
     from matplotlib.patheffects import withStroke
 
     places = [torch.arange(-1, n + 1) for n in labels.shape]
     limits = axis.get_xlim(), axis.get_ylim()
     for label in labels[labels > 0].unique().tolist():
         inside = F.pad((labels == label).float(), (1, 1, 1, 1))  # what lies at the border has an outline there
-        outline = axis.contour(places[1], places[0], inside, levels=[0.5], colors=[colour_of(label)], linewidths=1.2)
+        outline = axis.contour(places[1], places[0], inside, levels=[0.5], colors=[color_of(label)], linewidths=1.2)
         outline.set_path_effects([withStroke(linewidth=2.2, foreground="#00000090")])  # seen on any ground
     axis.set(xlim=limits[0], ylim=limits[1])
 
 
-def colour_of(label: int) -> str:
-    """One of :data:`COLOURS`."""
-    return COLOURS[(label - 1) % len(COLOURS)]
+def color_of(label: int) -> str:
+    """One of :data:`COLORS`."""
+    return COLORS[(label - 1) % len(COLORS)]
 
 
 def show(axis: Any, x: Tensor, *, origin: str = "upper") -> None:
-    """An image (channels, height, width): in colour if it has at least three channels, else its first in grey."""
+    """An image (channels, height, width): in color if it has at least three channels, else its first in gray."""
     x = x[:3] if x.shape[0] >= 3 else x[:1]
     low, high = value_range(x)
     shown = ((x - low) / (high - low)).clamp(0, 1).movedim(0, -1).squeeze(-1)

@@ -12,7 +12,7 @@ from steerformer.data.base import DataError, Progress, Splits, ignore
 from steerformer.data.config import PH2Config
 from steerformer.data.images import in_channels
 from steerformer.data.labels import checked_labels
-from steerformer.data.sources import Labelled, Source, load_sources, read_pair
+from steerformer.data.sources import Labeled, Source, load_sources, read_pair
 
 CLASSES = ("background", "lesion")
 SOURCE = "PH2: https://www.fc.up.pt/addi/ph2%20database.html (unpack the archive)"
@@ -88,7 +88,7 @@ def _of_arrays(path: Path, config: PH2Config) -> Photographs:
         raise DataError(f"{path} has masks of {masks.dtype}, expected whole numbers.")
     names = _names(path, len(images))
     sources = (
-        Source(name, (path,), partial(_labelled, image, mask, config.channels, path, name))
+        Source(name, (path,), partial(_labeled, image, mask, config.channels, path, name))
         for name, image, mask in zip(names, images, masks, strict=True)
     )
     return Photographs(tuple(sources), path)
@@ -103,6 +103,6 @@ def _names(path: Path, count: int) -> list[str]:
     return names
 
 
-def _labelled(image: np.ndarray, mask: np.ndarray, channels: int | None, path: Path, name: str) -> Labelled:
+def _labeled(image: np.ndarray, mask: np.ndarray, channels: int | None, path: Path, name: str) -> Labeled:
     x = in_channels(torch.from_numpy(image.astype(np.float32) / 255).movedim(2, 0), "RGB", channels, path)
-    return Labelled(x, torch.from_numpy(checked_labels(mask, f"{path} ({name})", CLASSES)), (1.0, 1.0))
+    return Labeled(x, torch.from_numpy(checked_labels(mask, f"{path} ({name})", CLASSES)), (1.0, 1.0))

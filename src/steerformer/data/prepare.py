@@ -21,7 +21,7 @@ _CONSTANT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A scan (channels, \\*space) as a network sees it: cropped, resampled, normalised.
+    """A scan (channels, \\*space) as a network sees it: cropped, resampled, normalized.
 
     Args:
         x: the input.
@@ -66,7 +66,7 @@ def prepare(x: Tensor, spacing: Sequence[float], config: CasesConfig) -> Prepare
     target = _target(x.shape[1:], spacing, config)
     extent = [n * step for n, step in zip(x.shape[1:], spacing, strict=True)]
     steps = tuple(length / n for length, n in zip(extent, target, strict=True))
-    return Prepared(normalise(resample(x, target), config.normalise), steps, shape, box)
+    return Prepared(normalize(resample(x, target), config.normalize), steps, shape, box)
 
 
 def foreground_box(x: Tensor, margin: int | None) -> tuple[slice, ...]:
@@ -83,7 +83,7 @@ def foreground_box(x: Tensor, margin: int | None) -> tuple[slice, ...]:
     return tuple(box)
 
 
-def normalise(x: Tensor, how: str) -> Tensor:
+def normalize(x: Tensor, how: str) -> Tensor:
     """Channels of mean 0 and deviation 1, over all values or (``"nonzero"``) over those that are not 0.
 
     A constant channel becomes 0. Plane by plane, since copies in double precision of a whole scan would take ten times

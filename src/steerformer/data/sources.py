@@ -17,7 +17,7 @@ from steerformer.data.stored import Stored, tensors
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labeled:
     """A case as its files have it: ``x`` (channels, \\*space), ``labels`` (\\*space), and the size of its voxels."""
 
     x: Tensor
@@ -31,15 +31,15 @@ class Source:
 
     name: str
     files: tuple[Path, ...]
-    read: Callable[[], Labelled]
+    read: Callable[[], Labeled]
 
 
 def read_pair(
     image: Path | Sequence[Path], mask: Path, classes: tuple[str, ...], channels: int | None, dim: int | None = None
-) -> Labelled:
+) -> Labeled:
     """A scan and its labels out of files that lie in the same place."""
     scan = read_scan(image, channels, dim=dim)
-    return Labelled(scan.x, read_labels(mask, scan, classes), scan.spacing)
+    return Labeled(scan.x, read_labels(mask, scan, classes), scan.spacing)
 
 
 def load_sources(
@@ -90,14 +90,14 @@ def _number(part: int | float, count: int) -> int:
 
 
 def _stored(source: Source, classes: int, config: CasesConfig) -> Stored:
-    how = config.model_dump(mode="json", include={"channels", "normalise", "crop", "size", "spacing"})
+    how = config.model_dump(mode="json", include={"channels", "normalize", "crop", "size", "spacing"})
     name = cache.fingerprint(list(source.files), case=source.name, classes=classes, version=2, **how)
 
     def make() -> cache.Tensors:
         case = source.read()
         ready = prepare(case.x, case.spacing, config)
-        # what is normalised needs no more than half precision; what is not may be too large for it
-        return tensors(ready, case.labels, classes, half=config.normalise != "none")
+        # what is normalized needs no more than half precision; what is not may be too large for it
+        return tensors(ready, case.labels, classes, half=config.normalize != "none")
 
     return Stored.open(source.name, cache.kept(f"cases/{name}", make))
 

@@ -12,7 +12,7 @@ from steerformer.data.base import shuffled
 from steerformer.data.prepare import Prepared
 
 _PLACES = 2000
-"""Voxels of each class that patches may be centred on; more would not make patches more various."""
+"""Voxels of each class that patches may be centered on; more would not make patches more various."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ _EDGE = 12  # voxels around a scan; what a spline makes of its end has faded aft
 def turn(
     x: Float[Tensor, "batch channels *space"], R: Float[Tensor, "batch dim dim"], *, mode: str = "bilinear"
 ) -> Float[Tensor, "batch channels *space"]:
-    r"""Scalar fields turned about the centre of the grid, $f_b(R_b^{-1} x)$: :meth:`FieldType.rotate` for many.
+    r"""Scalar fields turned about the center of the grid, $f_b(R_b^{-1} x)$: :meth:`FieldType.rotate` for many.
 
     ``mode`` is ``"bilinear"`` (in space trilinear) or ``"nearest"``; what comes from outside is zero.
     """
@@ -28,7 +28,7 @@ def turn(
 def turn_whole(
     x: Float[Tensor, "channels *space"], R: Float[Tensor, "dim dim"], spacing: Sequence[float]
 ) -> Float[Tensor, "channels *turned"]:
-    """A scan turned about its centre, on a grid of the same ``spacing`` that is large enough for nothing to be cut off.
+    """A scan turned about its center, on a grid of the same ``spacing`` that is large enough for nothing to be cut off.
 
     By cubic splines, which keep the fine detail that a linear interpolation blurs; what is outside the scan is zero.
     """
@@ -77,7 +77,7 @@ def _whole_grid(
 def sample(
     x: Float[Tensor, "batch channels *space"], places: Float[Tensor, "batch *target dim"], *, mode: str = "bilinear"
 ) -> Float[Tensor, "batch channels *target"]:
-    """Values at ``places``, in voxels from the centre of the grid along each axis; zero outside."""
+    """Values at ``places``, in voxels from the center of the grid along each axis; zero outside."""
     x = F.pad(x, [int(n == 1) for n in reversed(x.shape[2:]) for _ in (0, 1)])  # one voxel has no width to leave
     half = torch.tensor([(n - 1) / 2 for n in x.shape[2:]], dtype=x.dtype)
     grid = (places / half).flip(-1)  # grid_sample wants the last axis first

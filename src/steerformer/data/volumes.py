@@ -54,7 +54,7 @@ class Geometry:
 
     @property
     def spacing(self) -> tuple[float, ...]:
-        """Size of a voxel in millimetres, to the right, to the front and up."""
+        """Size of a voxel in millimeters, to the right, to the front and up."""
         from nibabel.affines import voxel_sizes
 
         own, axes = voxel_sizes(self.affine), self.axes
@@ -62,7 +62,7 @@ class Geometry:
 
     @property
     def canonical_affine(self) -> np.ndarray:
-        """From voxels along right, front and up to millimetres."""
+        """From voxels along right, front and up to millimeters."""
         from nibabel.orientations import inv_ornt_aff
 
         found: np.ndarray = self.affine @ inv_ornt_aff(self.axes, self.shape)
@@ -80,7 +80,7 @@ class Geometry:
 
 
 def distance(first: np.ndarray, second: np.ndarray, shape: Sequence[int]) -> float:
-    """How far apart two affines put the corners of a volume, in millimetres."""
+    """How far apart two affines put the corners of a volume, in millimeters."""
     corners = np.array(np.meshgrid(*[(0, n - 1) for n in shape])).reshape(3, -1)
     difference = first - second
     return float(np.linalg.norm(difference[:3, :3] @ corners + difference[:3, 3:], axis=0).max())

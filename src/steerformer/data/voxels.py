@@ -8,29 +8,29 @@ _REACH = 2
 """Voxels to each side of a point that see it: beyond, a Gaussian of width 0.7 has fallen to a fiftieth."""
 
 
-def centred(points: Float[Tensor, "batch point 3"], *, steps: int = 100) -> Float[Tensor, "batch point 3"]:
+def centered(points: Float[Tensor, "batch point 3"], *, steps: int = 100) -> Float[Tensor, "batch point 3"]:
     """Clouds moved and scaled so that the smallest sphere around each is the unit sphere.
 
     The sphere is found by walking from the mean towards the farthest point, in steps that become shorter. A turned
     cloud gives the turned result, which the box around a cloud would not. Scaled by the farthest point, so that all
     points are inside even where the walk has not quite ended.
     """
-    centre = points.mean(dim=1, keepdim=True)
+    center = points.mean(dim=1, keepdim=True)
     for step in range(1, steps + 1):
-        farthest = (points - centre).square().sum(dim=2).argmax(dim=1)
-        centre = centre + (points[torch.arange(len(points)), farthest][:, None] - centre) / (step + 1)
-    moved = points - centre
+        farthest = (points - center).square().sum(dim=2).argmax(dim=1)
+        center = center + (points[torch.arange(len(points)), farthest][:, None] - center) / (step + 1)
+    moved = points - center
     radius = moved.norm(dim=2).amax(dim=1)[:, None, None]
     return moved / radius.clamp_min(1e-12)
 
 
-def voxelise(
+def voxelize(
     points: Float[Tensor, "batch point 3"], size: int, *, fill: float = 1.0, width: float | None = None
 ) -> Float[Tensor, "batch 1 size size size"]:
     r"""Clouds within the unit sphere on a cubic grid; coordinates run along the axes of space in their order.
 
     Without ``width`` a voxel is 1 if a point lies in it, else 0. With it, a voxel is $e^{-d^2/2w^2}$, where $d$ is the
-    distance of its centre from the nearest point, in voxels; more than two voxels from all points it is 0.
+    distance of its center from the nearest point, in voxels; more than two voxels from all points it is 0.
 
     Args:
         points: coordinates, the unit sphere becoming ``fill`` times the side of the grid.
@@ -41,7 +41,7 @@ def voxelise(
     place = points * (fill * size / 2) + size / 2  # voxel i holds i to i + 1
     home = place.floor().clamp(0, size - 1)
     reach = 0 if width is None else _REACH
-    voxel = home.unsqueeze(-1) + torch.arange(-reach, reach + 1)  # batch, point, axis, neighbour
+    voxel = home.unsqueeze(-1) + torch.arange(-reach, reach + 1)  # batch, point, axis, neighbor
     value = torch.ones_like(voxel)
     if width is not None:  # a Gaussian is a product over the axes
         value = (voxel + 0.5 - place.unsqueeze(-1)).square().div(-2 * width**2).exp()

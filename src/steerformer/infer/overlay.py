@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from torch import Tensor
 
 from steerformer import plots
-from steerformer.data.outlines import colour_of, draw_outlines
+from steerformer.data.outlines import color_of, draw_outlines
 
 _AXES = ("sagittal", "coronal", "axial")  # of right, front, up, the axes that volumes are read in
 _MOST_PIXELS = 1200  # along a side: more would not be seen
@@ -44,7 +44,7 @@ def overlay(
 
     Args:
         x: image in rows and columns, or volume whose axes run right, front and up; of three channels of an image,
-            colours are made, of others the first is shown.
+            colors are made, of others the first is shown.
         labels: classes; 0, the background, has no outline.
         classes: names, the background's first.
         spacing: size of a voxel along each axis.
@@ -65,8 +65,8 @@ def overlay(
 
 
 def add_legend(figure: Figure, found: Sequence[int], classes: Sequence[str]) -> None:
-    """The colours of the labels that were found, below all."""
-    handles = [Patch(color=colour_of(label), label=classes[label]) for label in found]
+    """The colors of the labels that were found, below all."""
+    handles = [Patch(color=color_of(label), label=classes[label]) for label in found]
     text = None if handles else "nothing found"
     figure.legend(handles=handles, title=text, loc="outside lower center", ncols=max(1, min(6, len(found))),
                   frameon=False, fontsize=9)  # fmt: skip
@@ -87,9 +87,9 @@ def views(x: Tensor, labels: Tensor, steps: tuple[float, ...], *, middle: Tensor
     x = x if len(x) == 3 and x.ndim == 3 else x[:1]
     in_range = _scale(x)
     if labels.ndim == 2:
-        grey = in_range(x)
-        colours = grey.movedim(0, -1) if len(grey) == 3 else grey[0]
-        yield View(colours.numpy(), labels.numpy(), (steps[0], steps[1]), "", "upper")
+        gray = in_range(x)
+        colors = gray.movedim(0, -1) if len(gray) == 3 else gray[0]
+        yield View(colors.numpy(), labels.numpy(), (steps[0], steps[1]), "", "upper")
         return
     for axis, name in enumerate(_AXES):
         place = _middle(labels if middle is None else middle, axis)

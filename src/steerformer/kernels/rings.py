@@ -47,7 +47,7 @@ class Rings:
         return tuple(radius for radius in self.radii if radius > 0 or harmonic == 0)
 
     def profile(self, radius: float | Float[Tensor, "..."], r: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Radial profile of the ring at ``radius``, at distance ``r`` from the centre."""
+        """Radial profile of the ring at ``radius``, at distance ``r`` from the center."""
         return torch.exp(-((r - radius) ** 2) / (2 * self.width**2))
 
     def functions(self, harmonic: int, points: Float[Tensor, "*points dim"]) -> HarmonicFunctions:

@@ -29,7 +29,7 @@ class VoxelKernels:
 
     All are exact under the grid's own rotations. They differ at other angles, and in how far they see:
 
-    - ``"sampled"``: Gaussian rings times harmonic, sampled at voxel centres;
+    - ``"sampled"``: Gaussian rings times harmonic, sampled at voxel centers;
     - ``"fitted"``: the voxel kernels whose response to signals of the spectrum is closest to that of the
       continuous rings, $v = T^{-1} b$;
     - ``"purest"``: those of largest purity, $v = T^{-1}(a(|z|)\, Y_J(\hat z))$, purest first.
@@ -38,7 +38,7 @@ class VoxelKernels:
         group: dimension and harmonics.
         size: voxels along each axis, odd or even.
         spacing: length of a voxel along each axis, taken to six digits; 1 if not given.
-        dilation: distance, in voxels, between neighbouring samples of the kernel.
+        dilation: distance, in voxels, between neighboring samples of the kernel.
         family: see above.
         tolerance: keep kernels whose impurity $1-\lambda$ is at most this.
         normalization: ``"norm"``: unit sum of squares; ``"response"``: unit variance of the response to the spectrum.
@@ -138,7 +138,7 @@ def _forms(kernels: VoxelKernels) -> GridForms:
 
 @lru_cache(maxsize=1024)
 def _functions(kernels: VoxelKernels, harmonic: int) -> HarmonicFunctions:
-    # Families, tolerances and normalisations share the forms of one grid.
+    # Families, tolerances and normalizations share the forms of one grid.
     forms = _forms(replace(kernels, family="fitted", tolerance=1.0, normalization="norm"))
     construct = {"sampled": forms.sampled, "fitted": forms.fitted, "purest": forms.purest}[kernels.family]
     raw = construct(harmonic)

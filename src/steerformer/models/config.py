@@ -20,7 +20,7 @@ class _BlocksConfig(Config):
     group: Literal["SO2", "SO3"]
     """SO2 for images, SO3 for volumes."""
     in_channels: Positive = 1
-    """Channels of the input, such as colours."""
+    """Channels of the input, such as colors."""
     widths: tuple[tuple[Any, ...], ...]
     """Blocks of convolutions, with a pooling between two of them."""
     classes: Annotated[int, Field(ge=2)] = 10
@@ -55,7 +55,7 @@ class _BlocksConfig(Config):
                     f"{name} has {len(numbers)} numbers, expected {count} for {self._blocks} blocks of widths"
                 )
         if any(size % 2 == 0 for size in self.kernel_sizes):
-            raise ValueError(f"kernel_size is odd, so that kernels have a centre, got {self.kernel_size}")
+            raise ValueError(f"kernel_size is odd, so that kernels have a center, got {self.kernel_size}")
         return self
 
 
@@ -196,9 +196,9 @@ class UNetConfig(SteerableConfig):
         return max(self._blocks - 1, 1)
 
     @model_validator(mode="after")
-    def _require_a_centre(self) -> "UNetConfig":
+    def _require_a_center(self) -> "UNetConfig":
         if self.head_size is not None and self.head_size % 2 == 0:
-            raise ValueError(f"head_size is odd, so that kernels have a centre, got {self.head_size}")
+            raise ValueError(f"head_size is odd, so that kernels have a center, got {self.head_size}")
         return self
 
     @model_validator(mode="after")
@@ -226,7 +226,7 @@ class MonaiUNetConfig(Config):
     group: Literal["SO2", "SO3"]
     """SO2 for images, SO3 for volumes."""
     in_channels: Positive = 1
-    """Channels of the input, such as colours."""
+    """Channels of the input, such as colors."""
     classes: Annotated[int, Field(ge=2)] = 2
     """Classes to tell apart; class 0 is the background."""
     channels: Annotated[tuple[Positive, ...], Field(min_length=2)] = (16, 32, 64)
@@ -241,9 +241,9 @@ class MonaiUNetConfig(Config):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @model_validator(mode="after")
-    def _require_a_centre(self) -> "MonaiUNetConfig":
+    def _require_a_center(self) -> "MonaiUNetConfig":
         if self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size is odd, so that kernels have a centre, got {self.kernel_size}")
+            raise ValueError(f"kernel_size is odd, so that kernels have a center, got {self.kernel_size}")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Levels of a U-net on grids of any size: what the way down halves, the way up finds again, centre on centre.
+"""Levels of a U-net on grids of any size: what the way down halves, the way up finds again, center on center.
 
 A grid of ``n`` voxels has ``ceil(n / pool)`` coarse ones, ``pool`` apart. Where those do not fill it exactly, the
 outermost voxels are repeated on both sides alike, and where that leaves half a voxel, both ways shift by half a voxel.
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from steerformer.fields import FieldType
 from steerformer.nn import AvgPool, Resample
-from steerformer.nn.ops import mean_of_neighbours, pad
+from steerformer.nn.ops import mean_of_neighbors, pad
 
 
 class Down(nn.Module):
@@ -51,8 +51,8 @@ class Up(nn.Module):
 
 
 def crop(x: Float[Tensor, "batch channels *large"], space: Sequence[int]) -> Float[Tensor, "batch channels *space"]:
-    """The middle of a grid: by whole voxels, and where these would not be centred, by the mean of neighbours."""
+    """The middle of a grid: by whole voxels, and where these would not be centered, by the mean of neighbors."""
     for axis, n in enumerate(space, start=2):
         if (x.shape[axis] - n) % 2:
-            x = mean_of_neighbours(x, axis)
+            x = mean_of_neighbors(x, axis)
     return pad(x, [-((large - n) // 2) for large, n in zip(x.shape[2:], space, strict=True)])

@@ -2,7 +2,7 @@
 
 Tokens of queries come in reversed order. On each axis query ``n - 1 - i`` and key ``j`` are then ``n - 1 - (i + j)``
 apart: entry ``i + j`` of the table. So the rows of one query against all keys are a window of the table, windows of
-neighbouring queries lie one entry apart, and those of a block are gathered by a few copies of strided views.
+neighboring queries lie one entry apart, and those of a block are gathered by a few copies of strided views.
 
 Two operators that torch knows by name, forward and backward, so that torch.compile and torch.export take them whole.
 """

@@ -25,7 +25,7 @@ class Conv(nn.Module):
     A raw image is just another ``in_type``. A kernel that covers the whole input, with ``padding=0``, is the paper's
     flattening layer. Complex arithmetic takes three real convolutions, real input one.
 
-    Samples stay centred on the grid, else a strided output would turn about another point than its input: padding is
+    Samples stay centered on the grid, else a strided output would turn about another point than its input: padding is
     adjusted alike on both sides of an axis, or, where no whole number does (such as an odd kernel with stride 2 on an
     even grid), a ``ValueError`` says what to change.
 
@@ -45,8 +45,8 @@ class Conv(nn.Module):
         kernel_size: voxels, for all axes or for each. Unequal sizes and strides are for unequal ``spacing``; else
             only turns that keep the box remain exact.
         stride: distance between outputs, in voxels, for all axes or for each.
-        padding: ``"same"`` for an output of ``ceil(size / stride)``, or one more or fewer where centring needs it; or
-            voxels of zeros on each side, less or (if nothing would be left) more where centring needs it.
+        padding: ``"same"`` for an output of ``ceil(size / stride)``, or one more or fewer where centering needs it; or
+            voxels of zeros on each side, less or (if nothing would be left) more where centering needs it.
         dilation: distance between the samples of the kernel, in voxels.
         profiles: family of kernels; see :class:`~steerformer.kernels.VoxelKernels`.
         tolerance: largest impurity of a kernel that is kept.
@@ -182,7 +182,7 @@ class Conv(nn.Module):
     def _margins(self, space: Sequence[int]) -> list[int]:
         paddings: Sequence[int | None] = [None] * len(space) if self.padding == "same" else self.padding
         axes = zip(space, self._windows(), self.stride, paddings, strict=True)
-        return [centred_margin(*axis) for axis in axes]
+        return [centered_margin(*axis) for axis in axes]
 
     def _windows(self) -> list[int]:
         """Voxels that the kernel spans along each axis."""
@@ -193,7 +193,7 @@ class Conv(nn.Module):
             if self.padding == "same" and stride == 1 and window % 2 == 0:
                 raise ValueError(
                     f'padding="same" with stride 1 needs windows of odd width, got {window} voxels, which would lie '
-                    f"half a voxel off centre. Take a kernel with odd width, or padding=0."
+                    f"half a voxel off center. Take a kernel with odd width, or padding=0."
                 )
 
     def train(self, mode: bool = True) -> "Conv":
@@ -219,7 +219,7 @@ class Conv(nn.Module):
 class _KernelCache:
     """Kernels, and the weights they were made from.
 
-    Weights are compared by value, which on a CPU takes next to nothing beside a convolution: some optimisers and
+    Weights are compared by value, which on a CPU takes next to nothing beside a convolution: some optimizers and
     ``.data`` change them without a trace in their version.
     """
 
@@ -241,10 +241,10 @@ def _along_axes(spacing: float | Sequence[float] | None, dim: int) -> tuple[floa
     return tuple(spacing) if isinstance(spacing, Iterable) else (spacing,) * dim
 
 
-def centred_margin(size: int, window: int, stride: int, padding: int | None) -> int:
-    """Zeros to add on each side of an axis so that windows a stride apart lie centred on it; negative: voxels to crop.
+def centered_margin(size: int, window: int, stride: int, padding: int | None) -> int:
+    """Zeros to add on each side of an axis so that windows a stride apart lie centered on it; negative: voxels to crop.
 
-    ``padding`` is what was asked for; ``None`` asks for ``ceil(size / stride)`` outputs. Where that cannot be centred,
+    ``padding`` is what was asked for; ``None`` asks for ``ceil(size / stride)`` outputs. Where that cannot be centered,
     there is one output more or fewer: first fewer if padding was asked for, as more would need more of it.
     """
     outputs = -(-size // stride) if padding is None else (size + 2 * padding - window) // stride + 1
@@ -258,6 +258,6 @@ def centred_margin(size: int, window: int, stride: int, padding: int | None) -> 
             return both_sides // 2
     width, grid = ("odd", "an even") if size % 2 else ("even", "an odd")
     raise ValueError(
-        f"a window of {window} voxels with stride {stride} cannot lie centred on an axis of {size}: half a voxel of "
+        f"a window of {window} voxels with stride {stride} cannot lie centered on an axis of {size}: half a voxel of "
         f"padding would be needed. Take a kernel with {width} width, or {grid} grid, or stride 1 and AvgPool."
     )

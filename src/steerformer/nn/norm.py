@@ -1,4 +1,4 @@
-"""Normalisation by lengths, which no rotation changes."""
+"""Normalization by lengths, which no rotation changes."""
 
 import math
 
@@ -46,7 +46,7 @@ class BatchNorm(nn.Module):
     r"""Divide every copy by its root-mean-square over batch and space; running statistics serve in eval mode.
 
     Scalars also lose their mean and gain a learned one: they alone can have a mean that no rotation changes. The
-    root-mean-square is per channel, so that normalised channels have unit variance; a learned factor per copy follows.
+    root-mean-square is per channel, so that normalized channels have unit variance; a learned factor per copy follows.
     Processes that train together (torch.distributed) take the statistics of their samples together.
 
     Args:

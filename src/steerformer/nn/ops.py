@@ -81,7 +81,7 @@ def pad(
     return F.pad(x, both_sides, mode="replicate" if edge else "constant")
 
 
-def mean_of_neighbours(x: Tensor, axis: int) -> Tensor:
+def mean_of_neighbors(x: Tensor, axis: int) -> Tensor:
     """Values half way between voxels along one axis; there is one fewer of them."""
     return (x.narrow(axis, 0, x.shape[axis] - 1) + x.narrow(axis, 1, x.shape[axis] - 1)) / 2
 

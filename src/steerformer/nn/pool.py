@@ -1,4 +1,4 @@
-"""Coarser grids whose centre stays where it was."""
+"""Coarser grids whose center stays where it was."""
 
 import math
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, as_number, require_field_type
-from steerformer.nn.ops import average_pool, mean_of_neighbours, pad, per_axis, require_space
+from steerformer.nn.ops import average_pool, mean_of_neighbors, pad, per_axis, require_space
 
 
 class AvgPool(nn.Module):
-    r"""Means over windows a stride apart, centred on the grid whatever its size.
+    r"""Means over windows a stride apart, centered on the grid whatever its size.
 
     A grid that the windows do not fill exactly is cropped alike on both sides; where that leaves half a voxel, windows
     are shifted by half a voxel and share the voxels at their edges (a window of 2 becomes 1/4, 1/2, 1/4). Other pooling
-    starts at the first voxel, and so turns about another centre than its input.
+    starts at the first voxel, and so turns about another center than its input.
 
     ``antialiased`` takes Gaussian windows of standard deviation ``blur * stride`` instead, which pass less of what the
     coarse grid cannot show; there are ``size // stride`` of them and the outside counts as zero. Of the finest waves
@@ -69,7 +69,7 @@ class AvgPool(nn.Module):
         for axis, (size, stride) in enumerate(zip(self.kernel_size, self.stride, strict=True), start=2):
             rest = (x.shape[axis] - size) % stride
             if rest % 2:
-                x = mean_of_neighbours(x, axis)
+                x = mean_of_neighbors(x, axis)
             margins.append(-(rest // 2))
         return average_pool(pad(x, margins), self.kernel_size, self.stride)
 
@@ -79,7 +79,7 @@ class AvgPool(nn.Module):
 
 
 def _gaussian_samples(x: Tensor, axis: int, stride: int, deviation: float) -> Tensor:
-    """Samples ``stride`` apart and centred on one axis, each a Gaussian mean of the voxels around it.
+    """Samples ``stride`` apart and centered on one axis, each a Gaussian mean of the voxels around it.
 
     As a product with a matrix, most of it zeros: still several times faster than torch's convolution of single lines.
     """

@@ -20,14 +20,14 @@ _CORE = 0.6  # times the degree, in voxels
 
 
 def inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor, "*batch"]:
-    """The paper's profile, $r^{-2}$, and 0 at 0, for all degrees: neighbours count most."""
+    """The paper's profile, $r^{-2}$, and 0 at 0, for all degrees: neighbors count most."""
     return torch.where(r > 0, r, math.inf) ** -2
 
 
 def soft_inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor, "*batch"]:
     r"""$r^{-2} (1 - e^{-(r / 0.6 \ell)^4})$: the paper's profile but for a core that grows with the degree.
 
-    Next to the centre the grid has too few voxels to tell high degrees from low ones (four neighbours cannot tell 4
+    Next to the center the grid has too few voxels to tell high degrees from low ones (four neighbors cannot tell 4
     from 0), so what is there would not turn with the picture.
     """
     core = -torch.expm1(-((r / (_CORE * degree)) ** 4)) if degree else 1

@@ -11,7 +11,7 @@ from steerformer.nn.ops import interpolate, per_axis, require_space
 
 
 class Resample(nn.Module):
-    """Bilinear (in space: trilinear) interpolation to a grid that covers the same extent, centre on centre.
+    """Bilinear (in space: trilinear) interpolation to a grid that covers the same extent, center on center.
 
     Args:
         field_type: type of input and output.

@@ -69,7 +69,7 @@ def any_angle() -> str:
 
 
 def disc_error(layer: nn.Module) -> float:
-    """Relative error at 17 degrees, of smooth scenes within a disc or ball, compared at its centre."""
+    """Relative error at 17 degrees, of smooth scenes within a disc or ball, compared at its center."""
     field_type: FieldType = layer.in_type  # type: ignore[assignment]
     group, size = field_type.group, _SIZES[field_type.group.name]
     mask = torch.linalg.vector_norm(voxel_coordinates((size,) * group.dim), dim=-1) <= size / 2
@@ -138,7 +138,7 @@ What it computes is in [theory.md](theory.md); time and memory are in the README
 ## At any angle
 
 Relative error when smooth scenes (blobs of sigma 2 in the plane, 1.5 in space; formulas, turned first and sampled then)
-turn by 17 degrees, seen through a disc of {SO2} or a ball of {SO3} voxels across and compared at its centre. Fresh
+turn by 17 degrees, seen through a disc of {SO2} or a ball of {SO3} voxels across and compared at its center. Fresh
 weights, float64. The columns are positional encodings: with the soft profile (the default), with the paper's, and none.
 
 {angles}

@@ -42,7 +42,7 @@ _BATCH = 50
 
 @dataclass(frozen=True)
 class Measured:
-    """One network: how it learnt, and what it does when digits turn."""
+    """One network: how it learned, and what it does when digits turn."""
 
     name: str
     model: nn.Module
@@ -73,7 +73,7 @@ class Measured:
 
     @property
     def parameters(self) -> int:
-        """Real numbers that are learnt."""
+        """Real numbers that are learned."""
         return int(self.metrics["parameters"])
 
     @property

@@ -24,7 +24,7 @@ class KernelError:
     impurity: float
     error: float
     reach: float
-    """Root-mean-square distance of its weight from the centre, in voxels."""
+    """Root-mean-square distance of its weight from the center, in voxels."""
 
 
 def single_kernel_errors(kernels: VoxelKernels, degree: int, rotations: Sequence[Tensor]) -> list[KernelError]:

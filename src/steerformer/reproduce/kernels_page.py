@@ -150,12 +150,12 @@ blobs of sigma 2 most of the response turns the wrong way. The *purity* of a vox
 that turns rightly, over signals of a stated power spectrum (here white noise smoothed by 1 voxel);
 [theory.md](theory.md) derives it. There are three families:
 
-- **sampled**: Gaussian rings times a harmonic, taken at voxel centres;
+- **sampled**: Gaussian rings times a harmonic, taken at voxel centers;
 - **fitted**: voxel kernels that respond most nearly as the continuous rings do;
 - **purest**: voxel kernels of the largest purity.
 
 All three are exact under the grid's own rotations. What follows is measured at other angles, without any interpolation:
-scenes are formulas (Gaussian blobs), turned first and sampled then, and responses are compared at the centre.
+scenes are formulas (Gaussian blobs), turned first and sampled then, and responses are compared at the center.
 
 ![kernels on 5x5](images/kernels_2d.png)
 

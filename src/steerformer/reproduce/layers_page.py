@@ -125,8 +125,8 @@ _PAGE = """<!-- Written by `steerformer reproduce layers` (`make docs`): change 
 Relative error of every layer in eval mode, 4x0+2x1+2x2. The first three columns: the largest over all rotations of the
 grid, on white noise of 9 voxels along each axis, where nothing is interpolated and equality should be exact but for
 rounding. *Any angle*: on smooth scenes (blobs of sigma 2 in the plane, 1.5 in space; formulas, turned first and sampled
-then), compared at the centre; 17 degrees in the plane, two random rotations in space. What acts at each point by itself
-is exact at every angle, but for FourierReLU, whose grid of directions is finite; what mixes neighbours is as good as
+then), compared at the center; 17 degrees in the plane, two random rotations in space. What acts at each point by itself
+is exact at every angle, but for FourierReLU, whose grid of directions is finite; what mixes neighbors is as good as
 the grid lets it be.
 
 {errors}

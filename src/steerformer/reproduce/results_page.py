@@ -188,7 +188,7 @@ _NOTES = {
     "modelnet10": (
         "Trained on objects that all stand alike, never turned, at most 3,991, and tested on 908: in the same pose, "
         "turned about the vertical, or by any rotation of space, one rotation for each object. The clouds of these "
-        "runs have 1,024 points; the paper's have 2,048, and it turns voxels by nearest neighbours. Where "
+        "runs have 1,024 points; the paper's have 2,048, and it turns voxels by nearest neighbors. Where "
         "`data.grid` is `tilted`, as in the `cpu` presets, all objects are turned against the grid by one rotation, "
         "35 degrees about the diagonal, in training and in tests: on an aligned grid the surfaces of upright "
         "objects lie along voxels, a network learns from that, and reads turned objects worse. The paper's grid is "

@@ -51,5 +51,5 @@ class Batches(Sampler[list[int]]):
 
 
 def mixed_seed(*numbers: int) -> int:
-    """One seed out of several numbers, so that neighbours have nothing in common."""
+    """One seed out of several numbers, so that neighbors have nothing in common."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -76,7 +76,7 @@ def report(results: Sequence[CaseResult]) -> dict[str, Any]:
     }
 
 
-def summarise(found: Iterable[tuple[str, Overlap]]) -> Summary:
+def summarize(found: Iterable[tuple[str, Overlap]]) -> Summary:
     """One structure, with the names of the cases."""
     pairs = list(found)
     dice, hd95 = ([getattr(overlap, key) for _, overlap in pairs] for key in ("dice", "hd95"))
@@ -135,7 +135,7 @@ def what_is_wrong(structures: dict[str, Any]) -> list[str]:
 
 def _summaries(results: Sequence[CaseResult], kind: str) -> dict[str, dict[str, Any]]:
     names = list(getattr(results[0], kind)) if results else []
-    return {name: asdict(summarise((result.name, getattr(result, kind)[name]) for result in results)) for name in names}
+    return {name: asdict(summarize((result.name, getattr(result, kind)[name]) for result in results)) for name in names}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -29,7 +29,7 @@ class TrainingConfig(Config):
     """Samples in a step, over all processes and all accumulated parts together."""
     accumulate: Positive = 1
     """Parts that the share of each process is cut into, one after the other: less memory, the same gradient, except
-    that batch normalisation sees one part at a time."""
+    that batch normalization sees one part at a time."""
     optimizer: Literal["adamw", "adam"] = "adamw"
     """adamw: decoupled weight decay, which spares the gains of norms and all biases; adam: L2 on everything, as in the
     paper."""

@@ -1,4 +1,4 @@
-"""A model that learns: one step of the optimiser, and all that has to be kept of it."""
+"""A model that learns: one step of the optimizer, and all that has to be kept of it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from steerformer.train.task import Task
 
 
 class Learner:
-    """Model, optimiser and moving average on the devices of ``fabric``."""
+    """Model, optimizer and moving average on the devices of ``fabric``."""
 
     def __init__(self, fabric: Fabric, model: nn.Module, config: TrainingConfig, task: Task) -> None:
         self.fabric, self.config, self.model, self.task = fabric, config, model, task

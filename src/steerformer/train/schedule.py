@@ -1,4 +1,4 @@
-"""The optimiser, and its learning rate as a function of the step alone: nothing to store, nothing to resume."""
+"""The optimizer, and its learning rate as a function of the step alone: nothing to store, nothing to resume."""
 
 import math
 
