@@ -1,4 +1,4 @@
-# Every target sets up .venv by itself, once: it installs again only if pyproject.toml or constraints.txt changed.
+# Every target sets up .venv once, and again only if pyproject.toml or constraints.txt changed.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,30 +8,33 @@ CORE := $(VENV)/.installed-core
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo quick test lint bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(CORE) ## install the library and run its demonstration
+demo: $(CORE) ## train four small networks on rotated digits and write demo/report.html
 	$(BIN)/steerformer demo
 
+quick: lint ## style, types and the fast tests: run it at every change
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"
+
 test: lint ## all checks: style, types, tests, doctests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
 lint: $(DEV) ## style and types only
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(DEV) ## measure speed and memory
+bench: $(DEV) ## measure speed and memory, and write docs/benchmarks.md
 	$(BIN)/python benchmarks/run.py
 
-docs: $(CORE) ## draw the figures of docs/ again
-	$(BIN)/steerformer reproduce kernels --out docs
-	$(BIN)/steerformer reproduce layers --out docs
-	$(BIN)/steerformer reproduce attention --out docs
-	$(BIN)/steerformer reproduce results --out docs
+docs: $(CORE) ## write the generated pages and figures of docs/ again
+	$(BIN)/python docs/programs/kernels.py
+	$(BIN)/python docs/programs/layers.py
+	$(BIN)/python docs/programs/attention.py
+	$(BIN)/steerformer reproduce results
 
 clean: ## remove the virtual environment, caches and build products
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -42,13 +45,13 @@ $(BIN)/python:
 		{ echo "steerformer needs Python 3.10 or newer, and '$(PYTHON)' is not; try: make PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# The interpreter is an order-only prerequisite: its date is the system's and says nothing about the install.
+# The interpreter is an order-only prerequisite: its modification time is not that of the installation.
 $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing steerformer into $(VENV) (a few minutes the first time)"
 	$(INSTALL) --editable '.[demo]'
 	@touch $@
 
-# Holds all of the core, so a demo after a test has nothing to install.
+# Includes the core, so a demo after a test installs nothing.
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing steerformer and its development tools into $(VENV) (a few minutes the first time)"
 	$(INSTALL) --editable '.[dev]'

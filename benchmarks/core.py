@@ -1,4 +1,4 @@
-"""The attention core on given tokens: our ways, torch's own attention, and the naive way."""
+"""The attention core on given tokens: our implementations, torch's attention, and the naive implementation."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import steerformer as sf
 from measure import Contestant, peak_memory
 from steerformer.nn.attend import attend
 
-PEER = "torch"
+BASELINE = "torch"
 FLAT, FLAT_HEADS = sf.FieldType(sf.SO2, (64,) * 8), 8
 SOLID, SOLID_HEADS = sf.FieldType(sf.SO3, (64, 32, 16)), 4
 _PROBE = {2: (12, 12), 3: (5, 5, 5)}
@@ -21,14 +21,14 @@ _PROBE = {2: (12, 12), 3: (5, 5, 5)}
 
 @dataclass(frozen=True)
 class Grid:
-    """Tokens of one image or volume, and what the design allows for them."""
+    """Tokens of one image or volume, and their limits."""
 
     field_type: sf.FieldType
     num_heads: int
     space: tuple[int, ...]
-    most_ratio: float | None = None
-    """Largest ratio to torch's time, forward and backward."""
-    most_megabytes: float | None = None
+    ratio_limit: float | None = None
+    """Largest time relative to torch's, forward and backward."""
+    megabyte_limit: float | None = None
     """Largest peak memory, forward and backward."""
 
     @property
@@ -40,34 +40,34 @@ class Grid:
         return math.prod(self.space)
 
     @property
-    def head_size(self) -> int:
-        """Real numbers of a token in a head: both parts, all degrees, orders and copies."""
+    def head_dim(self) -> int:
+        """Real channels of a token in a head: real and imaginary parts, all degrees, orders and copies."""
         return self.field_type.channels // self.num_heads
 
 
-def flat(*space: int, most_ratio: float | None = None, most_megabytes: float | None = None) -> Grid:
-    return Grid(FLAT, FLAT_HEADS, space, most_ratio, most_megabytes)
+def flat(*space: int, ratio_limit: float | None = None, megabyte_limit: float | None = None) -> Grid:
+    return Grid(FLAT, FLAT_HEADS, space, ratio_limit, megabyte_limit)
 
 
-def solid(size: int, *, most_ratio: float | None = None, most_megabytes: float | None = None) -> Grid:
-    return Grid(SOLID, SOLID_HEADS, (size,) * 3, most_ratio, most_megabytes)
+def solid(size: int, *, ratio_limit: float | None = None, megabyte_limit: float | None = None) -> Grid:
+    return Grid(SOLID, SOLID_HEADS, (size,) * 3, ratio_limit, megabyte_limit)
 
 
 def inputs(grid: Grid) -> tuple[Tensor, ...]:
-    """Random arguments of :func:`attend`; queries are scaled as the layer scales them, so that weights spread."""
-    shape = (1, grid.num_heads, grid.head_size, grid.tokens)
+    """Random arguments of :func:`attend`; queries are scaled as in the layer, so that attention is spread."""
+    shape = (1, grid.num_heads, grid.head_dim, grid.tokens)
     q, k, v = (torch.randn(shape) for _ in range(3))
     copies = [n // grid.num_heads for n in grid.field_type.multiplicities]
     head_type = sf.FieldType(grid.field_type.group, copies)
     positions = [[sf.nn.PositionalEncoding(head_type) for _ in range(grid.num_heads)] for _ in range(2)]
     key_map, value_map = (torch.stack([p.matrix() for p in heads]).detach() for heads in positions)
-    q = q / math.sqrt(grid.head_size)
+    q = q / math.sqrt(grid.head_dim)
     learned = [x.requires_grad_() for x in (q, k, v, key_map, value_map)]
     return *learned, positions[0][0].table(grid.space)
 
 
 def naive_attention(q: Tensor, k: Tensor, v: Tensor, key_map: Tensor, value_map: Tensor, table: Tensor) -> Tensor:
-    """What :func:`attend` computes, with an encoding for every pair and channel, as in the paper's own program.
+    """What :func:`attend` computes, with an encoding for every pair and channel, as in the authors' code.
 
     Keys and values are formed pair by pair, ``(batch, head, query, key, component)``, and autograd keeps them.
     """
@@ -83,34 +83,34 @@ def naive_attention(q: Tensor, k: Tensor, v: Tensor, key_map: Tensor, value_map:
     return torch.cat([mixed.real, mixed.imag], dim=2)
 
 
-def contestants(grid: Grid, ways: list[str], *, backward: bool) -> list[Contestant]:
-    """One for each way: ``torch``, ``naive``, or an implementation of :func:`attend`; all on the same tokens."""
+def contestants(grid: Grid, implementations: list[str], *, backward: bool) -> list[Contestant]:
+    """``torch``, ``naive`` and implementations of :func:`attend`, all on the same tokens."""
     given = inputs(grid)
     queries, keys, values = (x.detach().mT.contiguous().requires_grad_() for x in given[:3])
     calls: dict[str, Callable[[], Tensor]] = {
-        PEER: lambda: F.scaled_dot_product_attention(queries, keys, values),
+        BASELINE: lambda: F.scaled_dot_product_attention(queries, keys, values),
         "naive": lambda: naive_attention(*given),
         "dense": lambda: attend(*given, implementation="dense"),
         "blockwise": lambda: attend(*given, implementation="blockwise"),
         "auto": lambda: attend(*given, implementation="auto"),
     }
-    return [Contestant(way, calls[way], backward) for way in ways]
+    return [Contestant(name, calls[name], backward) for name in implementations]
 
 
-def foreseen_peak(grid: Grid, way: str) -> float:
-    """Bytes that a way which forms all pairs would take on this grid, from a small grid that it was measured on."""
-    return _bytes_of_a_pair(grid.field_type, grid.num_heads, way) * grid.tokens**2
+def extrapolated_peak(grid: Grid, implementation: str) -> float:
+    """Peak memory in bytes of an implementation that forms all pairs, extrapolated from a small grid."""
+    return _bytes_per_pair(grid.field_type, grid.num_heads, implementation) * grid.tokens**2
 
 
 @lru_cache
-def _bytes_of_a_pair(field_type: sf.FieldType, num_heads: int, way: str) -> float:
+def _bytes_per_pair(field_type: sf.FieldType, num_heads: int, implementation: str) -> float:
     probe = Grid(field_type, num_heads, _PROBE[field_type.group.dim])
-    (contestant,) = contestants(probe, [way], backward=True)
+    (contestant,) = contestants(probe, [implementation], backward=True)
     return peak_memory(contestant) / probe.tokens**2
 
 
 def _rows_of_pairs(table: Tensor) -> Tensor:
-    """Rows ``(query, key, row)`` of all pairs: entry ``t`` of an axis of the table is offset ``n - 1 - t``."""
+    """Rows ``(query, key, row)`` of all pairs: entry ``t`` along an axis of the table is offset ``n - 1 - t``."""
     space = torch.tensor([(length + 1) // 2 for length in table.shape[:-1]])
     places = torch.cartesian_prod(*(torch.arange(n) for n in space))
     entries = space - 1 - (places[:, None] - places[None])
@@ -118,5 +118,5 @@ def _rows_of_pairs(table: Tensor) -> Tensor:
 
 
 def _complex(x: Tensor) -> Tensor:
-    """Components are real parts, then imaginary parts."""
+    """Channels are real parts, then imaginary parts."""
     return torch.complex(*x.chunk(2, dim=-2))

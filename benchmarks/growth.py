@@ -1,4 +1,4 @@
-"""How the memory of attention grows with the number of tokens: numbers, slopes and a picture."""
+"""Memory of attention against the number of tokens: measurements, slopes and a figure."""
 
 import time
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from attention import MEGABYTE, fits
-from core import PEER, Grid, contestants, flat, foreseen_peak, solid
+from bench_attention import MEGABYTE, fits
+from core import BASELINE, Grid, contestants, extrapolated_peak, flat, solid
 from measure import peak_memory
 
 GRIDS = (
@@ -19,30 +19,35 @@ GRIDS = (
     *(solid(n) for n in (4, 6, 8, 10, 12, 16, 20, 24)),
 )
 FIRST_TOKENS = 1000
-"""Slopes are taken from here on: below, blocks of a fixed size hide the growth."""
-WAYS = {"auto": "steerformer", PEER: "torch attention, no positions", "naive": "encoding of every pair and channel"}
+"""Slopes are fitted from here on: below, blocks of a fixed size dominate."""
+IMPLEMENTATIONS = {
+    "auto": "steerformer",
+    BASELINE: "torch, without positional encoding",
+    "naive": "naive: encodings of all pairs",
+}
 
 
-def name(grid: Grid) -> str:
+def case_name(grid: Grid) -> str:
     return f"attention memory {grid.label}"
 
 
 def measure_growth(grid: Grid) -> dict[str, Any]:
-    """Peak memory of one step, forward and backward, and the time of that one run (large grids take minutes)."""
-    row: dict[str, Any] = {"name": name(grid), "dim": len(grid.space), "tokens": grid.tokens}
-    for way in WAYS:
-        if not fits(grid, way):
-            row[way] = {"foreseen_mb": round(foreseen_peak(grid, way) / MEGABYTE)}
+    """Peak memory and time of one step, forward and backward."""
+    row: dict[str, Any] = {"name": case_name(grid), "dim": len(grid.space), "tokens": grid.tokens}
+    for implementation in IMPLEMENTATIONS:
+        if not fits(grid, implementation):
+            row[implementation] = {"extrapolated_mb": round(extrapolated_peak(grid, implementation) / MEGABYTE)}
             continue
-        (contestant,) = contestants(grid, [way], backward=True)
+        (contestant,) = contestants(grid, [implementation], backward=True)
         start = time.perf_counter()
         peak = peak_memory(contestant)
-        row[way] = {"peak_mb": round(peak / MEGABYTE, 2), "seconds": round(time.perf_counter() - start, 2)}
+        seconds = time.perf_counter() - start
+        row[implementation] = {"peak_mb": round(peak / MEGABYTE, 2), "seconds": round(seconds, 2)}
     return row
 
 
 def slopes(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Exponents of memory as a power of tokens, by least squares on logarithms, for each dimension."""
+    """Exponent of memory as a power of tokens, by least squares on logarithms, for each dimension."""
     found = {}
     for dim in sorted({row["dim"] for row in rows}):
         large = [row for row in rows if row["dim"] == dim and row["tokens"] >= FIRST_TOKENS]
@@ -64,7 +69,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     for panel, dim in zip(panels[0], dims, strict=True):
         _draw_panel(panel, [row for row in rows if row["dim"] == dim])
         panel.set_title(f"{dim}D", loc="left")
-    panels[0, 0].set_ylabel("peak memory, forward + backward, MB")
+    panels[0, 0].set_ylabel("peak memory (forward + backward) [MB]")
     panels[0, 0].legend(frameon=False, fontsize=8, loc="lower right")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,26 +78,27 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def _draw_panel(panel: Any, rows: list[dict[str, Any]]) -> None:
-    for (way, label), color in zip(WAYS.items(), ("C0", "C7", "C3"), strict=True):
-        points = [(row["tokens"], row[way]["peak_mb"]) for row in rows if "peak_mb" in row[way]]
+    for (name, label), color in zip(IMPLEMENTATIONS.items(), ("C0", "C7", "C3"), strict=True):
+        points = [(row["tokens"], row[name]["peak_mb"]) for row in rows if "peak_mb" in row[name]]
         panel.plot(*zip(*points, strict=True), "o-", color=color, label=label, markersize=4)
-        foreseen = [(row["tokens"], row[way]["foreseen_mb"]) for row in rows if "foreseen_mb" in row[way]]
-        if foreseen:  # only the first: where it would have gone next
-            panel.plot(*zip(points[-1], foreseen[0], strict=True), ":", color=color, linewidth=1)
-            panel.plot(*foreseen[0], "o", color=color, markerfacecolor="white", markersize=4)
+        extrapolated = [(row["tokens"], row[name]["extrapolated_mb"]) for row in rows if "extrapolated_mb" in row[name]]
+        if extrapolated:  # the first one only
+            panel.plot(*zip(points[-1], extrapolated[0], strict=True), ":", color=color, linewidth=1)
+            panel.plot(*extrapolated[0], "o", color=color, markerfacecolor="white", markersize=4)
     _draw_guides(panel, rows)
-    panel.set(xscale="log", yscale="log", xlabel="tokens")
+    panel.set(xscale="log", yscale="log", xlabel="number of tokens")
     panel.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_guides(panel: Any, rows: list[dict[str, Any]]) -> None:
-    """Thin lines of slope 1 and 2, above the last of ours and the first of the naive way."""
+    """Thin lines of slope 1 and 2 as a reference, above ours and the naive implementation."""
     ours, naive = rows[-1], rows[0]
     for power, tokens, peak, ends in (
-        (1, ours["tokens"], 2 * ours["auto"]["peak_mb"], (FIRST_TOKENS, ours["tokens"] / 4)),
+        (1, ours["tokens"], 3 * ours["auto"]["peak_mb"], (FIRST_TOKENS, ours["tokens"] / 4)),
         (2, naive["tokens"], 2 * naive["naive"]["peak_mb"], (naive["tokens"], FIRST_TOKENS / 2)),
     ):
         x = np.array(ends, dtype=float)
         y = peak * (x / tokens) ** power
         panel.plot(x, y, color="0.6", linewidth=0.7)
-        panel.annotate(f"slope {power}", (x[1], y[1]), (4, 0), textcoords="offset points", color="0.4", fontsize=8)
+        offset = {"xytext": (-2, 2), "textcoords": "offset points", "ha": "right"}
+        panel.annotate(f"slope {power}", (x[1], y[1]), **offset, color="0.4", fontsize=8)

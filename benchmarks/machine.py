@@ -1,4 +1,4 @@
-"""What the numbers were measured on, without which they mean little."""
+"""Description of the machine that benchmarks ran on."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ import torch
 
 
 def describe(root: Path) -> dict[str, Any]:
-    """Processor, cores, threads, versions, date, and the commit where there is one."""
+    """Processor, cores, threads, versions, date, and the commit, if any."""
     found = {
         "processor": processor_name(),
         "architecture": platform.machine(),
@@ -27,7 +27,7 @@ def describe(root: Path) -> dict[str, Any]:
 
 
 def sentence(machine: dict[str, Any]) -> str:
-    """The description in a line for the reader of a table."""
+    """The description in one line, for below a table."""
     commit = f", commit {machine['commit']}" if "commit" in machine else ""
     threads = f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}"
     return (
@@ -37,14 +37,14 @@ def sentence(machine: dict[str, Any]) -> str:
 
 
 def processor_name() -> str:
-    """The model's name; Linux keeps it in a file that Python's platform module does not read."""
+    """Model of the processor; on Linux from /proc/cpuinfo, which Python's platform module does not read."""
     info = Path("/proc/cpuinfo")
     named = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
     return named[1].strip() if named else platform.processor() or platform.machine()
 
 
 def _commit(root: Path) -> str | None:
-    """Short hash of the checked-out commit, marked if files differ from it; none outside a repository."""
+    """Short hash of the commit, marked if files differ from it; ``None`` outside a repository."""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() or None

@@ -1,4 +1,4 @@
-"""Time and memory of functions, measured side by side in one process."""
+"""Time and peak memory of functions, measured in one process."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Contestant:
-    """A function of nothing that returns a tensor; with ``backward`` its gradient is taken as well."""
+    """A function without arguments that returns a tensor; with ``backward``, its backward pass runs as well."""
 
     name: str
     call: Callable[[], Tensor]
@@ -31,10 +31,10 @@ class Contestant:
 def interleaved_times(
     contestants: list[Contestant], *, rounds: int, seconds: float = 10.0, warm: bool = True
 ) -> dict[str, float]:
-    """Best time of each, taking turns, so that a busy moment of the machine hits all alike."""
+    """Best time of each, interleaved, so that load of the machine affects all equally."""
     best = {contestant.name: float("inf") for contestant in contestants}
     for contestant in contestants if warm else ():
-        contestant.run()  # caches, lazily made constants, threads
+        contestant.run()  # caches, lazy constants, threads
     end = time.perf_counter() + seconds
     for done in range(rounds):
         for contestant in contestants:
@@ -47,8 +47,8 @@ def interleaved_times(
 
 
 def peak_memory(contestant: Contestant) -> int:
-    """Most bytes alive at one time of those the run allocates: forward, backward, and temporaries of operators."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler prints each of its starts
+    """Peak of the bytes that a run allocates: forward, backward, and temporaries of operators."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler prints whenever it starts
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:

@@ -1,38 +1,38 @@
-"""Tables for README.md, rendered from measured rows and nothing else."""
+"""Tables of docs/benchmarks.md, rendered from measured rows."""
 
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from core import PEER
+from core import BASELINE
 
 LAYER_COLUMNS = {
     "layer": "name",
-    "beside": "peer",
-    "forward, ms": "forward_ms",
+    "baseline": "baseline",
+    "forward [ms]": "forward_ms",
     "ratio": "forward_ratio",
-    "allowed": "forward_allowed",
-    "forward + backward, ms": "training_ms",
+    "limit": "forward_limit",
+    "forward + backward [ms]": "training_ms",
     "ratio ": "training_ratio",
-    "allowed ": "training_allowed",
-    "peak memory, ratio": "training_memory_ratio",
-    "share of a convolution": "share",
-    "allowed  ": "share_allowed",
+    "limit ": "training_limit",
+    "peak memory ratio": "training_memory_ratio",
+    "relative to a convolution": "share",
+    "limit  ": "share_limit",
 }
 ATTENTION_COLUMNS = (
     "grid",
     "tokens",
-    "torch, ms",
+    "torch [ms]",
     "dense",
     "blockwise",
     "auto",
-    "allowed",
+    "limit",
     "naive",
-    "torch, MB",
-    "dense, MB",
-    "blockwise, MB",
-    "allowed, MB",
-    "naive, MB",
+    "torch [MB]",
+    "dense [MB]",
+    "blockwise [MB]",
+    "limit [MB]",
+    "naive [MB]",
 )
 
 
@@ -49,37 +49,37 @@ def attention_table(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def attention_cells(row: dict[str, Any]) -> list[str]:
-    """Times are ``forward / forward and backward``: of torch in milliseconds, of the others as ratios to torch's."""
-    ways, allowed = row["ways"], row["allowed"]
+    """Times are ``forward / forward + backward``: of torch in milliseconds, of the others relative to torch's."""
+    found, limits = row["implementations"], row["limits"]
 
-    def both(way: str, what: str) -> str:
-        return f"{ways[way][f'forward_{what}']} / {ways[way][f'training_{what}']}" if way in ways else ""
+    def both(name: str, what: str) -> str:
+        return f"{found[name][f'forward_{what}']} / {found[name][f'training_{what}']}" if name in found else ""
 
-    def peak(way: str) -> str:
-        return _cell(ways.get(way, {}).get("peak_mb"))
+    def peak(name: str) -> str:
+        return _cell(found.get(name, {}).get("peak_mb"))
 
-    ratios = [both(way, "ratio") for way in ("dense", "blockwise", "auto")]
-    limit = allowed["training_ratio"]
-    times = [both(PEER, "ms"), *ratios, "" if limit is None else f"- / {limit:g}", both("naive", "ratio")]
-    peaks = [peak(PEER), peak("dense"), peak("blockwise"), _cell(allowed["peak_mb"]), peak("naive")]
+    ratios = [both(name, "ratio") for name in ("dense", "blockwise", "auto")]
+    limit = limits["training_ratio"]
+    times = [both(BASELINE, "ms"), *ratios, "" if limit is None else f"- / {limit:g}", both("naive", "ratio")]
+    peaks = [peak(BASELINE), peak("dense"), peak("blockwise"), _cell(limits["peak_mb"]), peak("naive")]
     return [row["grid"], str(row["tokens"]), *times, *peaks]
 
 
-def growth_note(slopes: dict[str, float], picture: str) -> str:
-    """The picture of memory and its slopes, in a sentence."""
+def growth_note(slopes: dict[str, float], figure: str) -> str:
+    """The figure of memory against tokens, and its slopes."""
     powers = " and ".join(f"{slope:g} in {dim}" for dim, slope in slopes.items())
     return (
-        f"![Peak memory of attention against the number of tokens]({picture})\n\n"
+        f"![Peak memory of attention against the number of tokens]({figure})\n\n"
         f"From about 1,000 tokens on, peak memory grows as the number of tokens to the power {powers}; "
-        f"hollow points are foreseen, not measured."
+        f"hollow points are extrapolated."
     )
 
 
 def replace_between(text: str, marker: str, content: str) -> str:
-    """The text with ``content`` between the marker and its end; a text without them is an error, not left as it is."""
+    """The text with ``content`` between a marker and its end; a text without the marker is an error."""
     marked = re.compile(rf"(<!-- {marker} -->\n).*?(<!-- /{marker} -->)", re.DOTALL)
     if not marked.search(text):
-        raise SystemExit(f"there is no <!-- {marker} --> ... <!-- /{marker} --> to write the table into.")
+        raise SystemExit(f"the page has no <!-- {marker} --> ... <!-- /{marker} --> for the table.")
     return marked.sub(lambda found: f"{found[1]}{content}\n{found[2]}", text)
 
 

@@ -1,7 +1,7 @@
-"""Memory of a training step against the size of the volume: `python benchmarks/step.py PRESET 64x64x48 96x96x64 ...`.
+"""Peak memory of a training step by volume size: `python benchmarks/step.py PRESET 64x64x48 96x96x64 ...`.
 
-Forward, loss, backward and the optimizer's step, batch 1, each size in a process of its own, whose peak is what the
-system counts, Python and torch included. Sizes add to what benchmarks/steps.json has; its table is in docs/guide.md.
+Forward, loss, backward and optimizer step with batch size 1. Each size runs in its own process, and the peak is that of
+the process, Python and torch included. Rows are added to benchmarks/steps.json; their table is in docs/guide.md.
 """
 
 import argparse
@@ -19,11 +19,11 @@ import torch.nn.functional as F
 import machine
 import report
 from steerformer import models
-from steerformer.infer.memory import peak_of, resident
+from steerformer.infer.memory import measure_peak, resident
 
 ROOT = Path(__file__).parent.parent
 STEPS, GUIDE, MARKER = ROOT / "benchmarks" / "steps.json", ROOT / "docs" / "guide.md", "bench-step"
-COLUMNS = ("preset", "volume", "million voxels", "peak memory, GB", "bytes a voxel", "seconds")
+COLUMNS = ("preset", "volume", "million voxels", "peak memory [GB]", "bytes per voxel", "time [s]")
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("preset", choices=models.presets(), metavar="PRESET")
     parser.add_argument("sizes", nargs="+", type=size, metavar="SIZE", help="voxels along each axis, such as 64x64x48")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--in-this-process", action="store_true", help="print the row of one size, and write nothing")
+    parser.add_argument("--in-this-process", action="store_true", help="print the row of one size without writing")
     options = parser.parse_args()
     if options.in_this_process:
         torch.set_num_threads(options.threads)
@@ -39,7 +39,7 @@ def main() -> None:
         return
     report.replace_between(GUIDE.read_text(), MARKER, "")
     for space in options.sizes:
-        row = _apart(options.preset, space, options.threads)
+        row = _in_subprocess(options.preset, space, options.threads)
         print(report.line(cells(row)), flush=True)
         keep(row, STEPS)
     rows = json.loads(STEPS.read_text())
@@ -50,11 +50,11 @@ def size(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(n) for n in text.split("x"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"a size is such as 64x64x48, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected a size such as 64x64x48, got {text!r}") from None
 
 
 def measure(preset: str, space: tuple[int, ...]) -> dict[str, Any]:
-    """One step on noise: peak of the process in bytes, its use before, and seconds."""
+    """One step on noise: peak memory of the process, memory that the step takes (in bytes), and seconds."""
     torch.manual_seed(0)
     model = models.build(preset)
     optimizer = torch.optim.Adam(model.parameters())
@@ -62,20 +62,20 @@ def measure(preset: str, space: tuple[int, ...]) -> dict[str, Any]:
 
     def step() -> None:
         logits = model(x)
-        labels = torch.randint(logits.shape[1], (1, *logits.shape[2:]))  # of the volume or of each voxel
+        labels = torch.randint(logits.shape[1], (1, *logits.shape[2:]))  # one for the volume or one for each voxel
         F.cross_entropy(logits, labels).backward()
         optimizer.step()
 
     before, start = resident(), time.perf_counter()
-    taken = peak_of(step)
+    taken = measure_peak(step)
     if taken is None:
-        raise SystemExit("only Linux tells the peak of a process from here on.")
+        raise SystemExit("the peak memory of a step can be measured on Linux only.")
     seconds = time.perf_counter() - start
     return {"preset": preset, "size": list(space), "peak": before + taken, "taken": taken, "seconds": round(seconds, 1)}
 
 
 def keep(row: dict[str, Any], path: Path) -> None:
-    """Put the row among those of the file, in place of an older one of the same preset and size."""
+    """Add the row to the file, in place of an older one of the same preset and size."""
     rows = json.loads(path.read_text()) if path.exists() else []
     others = [old for old in rows if (old["preset"], old["size"]) != (row["preset"], row["size"])]
     rows = sorted([*others, row], key=lambda row: (row["preset"], math.prod(row["size"])))
@@ -88,14 +88,14 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    """A voxel's bytes are what the step takes beyond what the process had before, parameters and input included."""
+    """Bytes per voxel are those of the step alone, beyond parameters, input and the rest of the process before it."""
     voxels = math.prod(row["size"])
     volume = " x ".join(map(str, row["size"]))
     memory = f"{row['peak'] / 1e9:.2f}", f"{row['taken'] / voxels:,.0f}"
     return [f"`{row['preset']}`", volume, f"{voxels / 1e6:.2f}", *memory, f"{row['seconds']:.0f}"]
 
 
-def _apart(preset: str, space: tuple[int, ...], threads: int) -> dict[str, Any]:
+def _in_subprocess(preset: str, space: tuple[int, ...], threads: int) -> dict[str, Any]:
     words = [preset, "x".join(map(str, space)), "--threads", str(threads), "--in-this-process"]
     done = subprocess.run([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout) | {"machine": machine.describe(ROOT) | {"threads": threads}}

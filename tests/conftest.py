@@ -1,4 +1,4 @@
-"""Fixtures that every test may ask for."""
+"""Fixtures shared by all tests."""
 
 from collections.abc import Iterator
 
@@ -12,13 +12,13 @@ from steerformer.groups import Group
 
 @pytest.fixture(params=[SO2, SO3], ids=repr)
 def group(request: pytest.FixtureRequest) -> Group:
-    """Images and volumes share their code, so they share their tests."""
+    """Run a test for images and for volumes, which share their code."""
     return request.param
 
 
 @pytest.fixture
 def float64() -> Iterator[None]:
-    """Exactness is judged in double precision."""
+    """Set the default dtype to float64, for exactness tests."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield
@@ -27,13 +27,13 @@ def float64() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
-    """The same random numbers on every run and in any order of the tests."""
+    """Seed every test, so that results do not depend on the order of tests."""
     torch.manual_seed(0)
 
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Calls as users make them: without the runtime type checks, which would else speak before our own words."""
+    """Disable jaxtyping's runtime checks, which would raise before the library's own errors."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,6 +1,6 @@
-"""Slow reference mathematics, from definitions and other people's libraries; none of it calls the code under test.
+"""Slow reference implementations, from definitions and independent libraries; none of them calls the code under test.
 
-Only :class:`FieldType`'s plain data (group, multiplicities, real) are read, never its methods.
+They read only the plain data of :class:`FieldType` (group, multiplicities, real), never its methods.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from steerformer.groups import Group
 
 
 def complex_to_real(degree: int) -> NDArray:
-    r"""The unitary matrix that takes complex spherical harmonics to real ones, orders $-\ell, ..., \ell$ in both.
+    r"""Unitary matrix from complex to real spherical harmonics, orders $-\ell, ..., \ell$ in both.
 
     By definition, the real harmonic of order $m$ is $\sqrt2(-1)^m\,\mathrm{Re}\,Y^m$ for $m > 0$, $Y^0$ for $m = 0$ and
     $\sqrt2(-1)^m\,\mathrm{Im}\,Y^{|m|}$ for $m < 0$, and $\overline{Y^m} = (-1)^m Y^{-m}$.
@@ -34,23 +34,23 @@ def complex_to_real(degree: int) -> NDArray:
 
 
 def textbook_axes(points: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """Coordinates as textbooks name them, the polar axis last: e3nn's are (Y, Z, X) in their terms."""
+    """Textbook coordinates (X, Y, Z), the polar axis last: e3nn's coordinates are (Y, Z, X)."""
     return points[..., 2], points[..., 0], points[..., 1]
 
 
 def harmonics(group: Group, degree: int, u: NDArray) -> NDArray:
-    """Unit-length harmonics: powers of a complex number in the plane, scipy's real harmonics in space."""
+    """Unit-norm harmonics: powers of a complex number in 2D, scipy's real harmonics in 3D."""
     if group is SO2:
         return ((u[..., 0] + 1j * u[..., 1]) ** degree)[..., None]
     X, Y, Z = textbook_axes(u)
     polar, azimuth = np.arctan2(np.hypot(X, Y), Z), np.arctan2(Y, X)
     values = [sph_harm_y(degree, m, polar, azimuth) for m in range(-degree, degree + 1)]
-    scale = math.sqrt(4 * math.pi / (2 * degree + 1))  # scipy's have unit mean square times 1 / 4 pi
+    scale = math.sqrt(4 * math.pi / (2 * degree + 1))  # scipy's have mean square 1 / 4 pi
     return scale * (np.stack(values, axis=-1) @ complex_to_real(degree).T).real
 
 
 def irrep(group: Group, degree: int, R: NDArray) -> NDArray:
-    """Irreps by exponentiating the generators, which are the angular momentum matrices of quantum mechanics."""
+    """Irreps by exponentiating the generators, the angular momentum matrices of quantum mechanics."""
     if group is SO2:
         return np.array([[complex(R[0, 0], R[1, 0]) ** degree]])
     X, Y, Z = textbook_axes(Rotation.from_matrix(R).as_rotvec())
@@ -58,7 +58,7 @@ def irrep(group: Group, degree: int, R: NDArray) -> NDArray:
     raising = np.diag(np.sqrt(degree * (degree + 1) - m[:-1] * m[1:]), -1)
     Jx, Jy, Jz = (raising + raising.T) / 2, (raising - raising.T) / 2j, np.diag(m)
     on_kets = expm(-1j * (X * Jx + Y * Jy + Z * Jz))
-    U = complex_to_real(degree)  # functions turn by the conjugate of what kets turn by
+    U = complex_to_real(degree)  # functions transform by the complex conjugate of the kets' representation
     return (U @ on_kets.conj() @ U.conj().T).real
 
 
@@ -77,7 +77,7 @@ def coupling(degree_out: int, harmonic: int, degree_in: int) -> NDArray:
 
 
 def directions(group: Group, count: int) -> tuple[NDArray, NDArray]:
-    """Nodes and weights for the mean over all directions, exact for harmonics below degree ``count``."""
+    """Quadrature nodes and weights for the mean over directions, exact for harmonics below degree ``count``."""
     angles = 2 * np.pi * (np.arange(count) + 0.25) / count
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     if group is SO2:
@@ -89,7 +89,7 @@ def directions(group: Group, count: int) -> tuple[NDArray, NDArray]:
 
 
 def random_rotations(group: Group, count: int) -> NDArray:
-    """Many uniform rotations at once, always the same."""
+    """Uniformly random rotations, drawn with a fixed seed."""
     generator = np.random.default_rng(0)
     if group is SO2:
         c, s = np.cos(angles := generator.uniform(0, 2 * np.pi, count)), np.sin(angles)
@@ -98,20 +98,20 @@ def random_rotations(group: Group, count: int) -> NDArray:
 
 
 def steerable_dimension(group: Group, degree_out: int, degree_in: int, radius: float) -> int:
-    r"""How many independent values a steerable kernel can take at one point: the constraint, solved numerically.
+    r"""Dimension of the space of steerable kernels at one point, by solving the constraint numerically.
 
-    $K(z)$ is free but for the rotations that leave $z$ in place: $\rho_{out}(h)\,K = K\,\rho_{in}(h)$.
+    $K(z)$ is constrained by the rotations $h$ that fix $z$ only: $\rho_{out}(h)\,K = K\,\rho_{in}(h)$.
     """
     rows = []
     for angle in (0.7, 1.9):
-        for h in _stabiliser(group, radius, angle):
+        for h in _stabilizer(group, radius, angle):
             out, inp = irrep(group, degree_out, h), irrep(group, degree_in, h)
             rows.append(np.kron(out, np.eye(len(inp))) - np.kron(np.eye(len(out)), inp.T))
     return null_space(np.concatenate(rows), rcond=1e-9).shape[1]
 
 
-def _stabiliser(group: Group, radius: float, angle: float) -> list[NDArray]:
-    """Rotations that leave a point at this distance from the origin in place."""
+def _stabilizer(group: Group, radius: float, angle: float) -> list[NDArray]:
+    """Rotations that fix a point at this distance from the origin."""
     if group is SO2:
         c, s = math.cos(angle), math.sin(angle)
         return [np.eye(2) if radius else np.array([[c, -s], [s, c]])]
@@ -120,7 +120,7 @@ def _stabiliser(group: Group, radius: float, angle: float) -> list[NDArray]:
 
 
 def channel_matrix(field_type: FieldType, R: NDArray) -> NDArray:
-    """rho(R) on the channels, from the documented order: part, degree, order, copy, the last fastest."""
+    """rho(R) on the channels, in the documented order: part, degree, order, copy, the last fastest."""
     count = field_type.multiplicities
     if field_type.real:
         return np.eye(count[0])
@@ -134,7 +134,7 @@ def channel_matrix(field_type: FieldType, R: NDArray) -> NDArray:
 
 
 def rotate(field_type: FieldType, x: torch.Tensor, R: torch.Tensor) -> torch.Tensor:
-    r"""$[Rf](x) = \rho(R) f(R^{-1}x)$, voxel by voxel, for the grid's own rotations."""
+    r"""$[Rf](x) = \rho(R) f(R^{-1}x)$, voxel by voxel, for rotations of the grid."""
     rho = torch.from_numpy(channel_matrix(field_type, R.numpy()))
     old, inverse = np.array(x.shape[2:]), R.T.numpy()
     new = np.abs(R.numpy()).round().astype(int) @ old
@@ -146,16 +146,16 @@ def rotate(field_type: FieldType, x: torch.Tensor, R: torch.Tensor) -> torch.Ten
 
 
 def blob(center: NDArray, sigma: float, points: NDArray) -> NDArray:
-    """One Gaussian blob at many points."""
+    """Gaussian blob at many points."""
     return np.exp(-((points - center) ** 2).sum(axis=-1) / (2 * sigma**2))
 
 
 def spectrum(kind: str, dim: int, sigma: float) -> tuple[NDArray, NDArray]:
-    r"""Nodes $|\omega|$ and weights of the signals' power, $S(|\omega|)\,|\omega|^{d-1}$, which sum to one."""
+    r"""Nodes $|\omega|$ and weights of the power spectrum, $S(|\omega|)\,|\omega|^{d-1}$; weights sum to one."""
     nodes, weights = roots_legendre(48)
-    omega = (nodes + 1) * 3.0 / sigma  # up to 6 / sigma, where a Gaussian spectrum has fallen to 1e-16
+    omega = (nodes + 1) * 3.0 / sigma  # up to 6 / sigma, where the Gaussian spectrum is 1e-16
     power = np.exp(-((sigma * omega) ** 2))
-    if kind == "natural":  # levelled off beyond 64 voxels
+    if kind == "natural":  # constant beyond 64 voxels
         power /= omega**2 + (2 * np.pi / (64 * sigma)) ** 2
     weights = weights * power * omega ** (dim - 1)
     return omega, weights / weights.sum()
@@ -164,9 +164,9 @@ def spectrum(kind: str, dim: int, sigma: float) -> tuple[NDArray, NDArray]:
 def spectral_energies(
     group: Group, kernels: dict[int, NDArray], points: NDArray, *, kind: str = "gaussian", sigma: float = 1.0
 ) -> dict[int, tuple[NDArray, NDArray]]:
-    r"""Energy in the right harmonic and all energy of kernels ``(kernel, order, voxel)``, with no Bessel function.
+    r"""Equivariant and total energy of kernels ``(kernel, order, voxel)``, without Bessel functions.
 
-    $V(\omega) = \sum_z v(z) e^{i\omega\cdot z}$ is summed as it stands and projected on $Y_J(\hat\omega)$ direction by
+    $V(\omega) = \sum_z v(z) e^{i\omega\cdot z}$ is summed directly and projected on $Y_J(\hat\omega)$ direction by
     direction; both energies are integrals of $S$ over all frequency vectors. Harmonics $J$ are the keys.
     """
     reach = 6 / sigma * np.linalg.norm(points, axis=-1).max()
@@ -183,7 +183,7 @@ def spectral_energies(
 
 
 def angular_energies(value: NDArray, points: NDArray, count: int = 64) -> tuple[NDArray, NDArray]:
-    """Angular frequencies and their energies in the response of one kernel of the plane to the Gaussian spectrum."""
+    """Angular frequencies and their energies in the response of one 2D kernel to the Gaussian spectrum."""
     nodes, _ = directions(SO2, count)
     energy = np.zeros(count)
     for omega, weight in zip(*spectrum("gaussian", 2, 1.0), strict=True):

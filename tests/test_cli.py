@@ -1,4 +1,4 @@
-"""The command as a user types it."""
+"""The command ``steerformer`` as a whole."""
 
 import pytest
 from typer.testing import CliRunner
@@ -11,38 +11,31 @@ def run(*arguments: str):
     return CliRunner().invoke(app, arguments)
 
 
-def test_the_version_is_the_packages():
+def test_version_is_that_of_the_package():
     assert run("--version").output.strip() == f"steerformer {steerformer.__version__}"
 
 
 @pytest.mark.parametrize("command", [(), ("demo",), ("evaluate",), ("check",), ("predict",), ("reproduce",)])
-def test_help_tells_what_to_type(command):
+def test_help_shows_the_usage(command):
     result = run(*command, "--help")
     assert result.exit_code == 0
     assert "Usage" in result.output
 
 
-def test_an_unknown_experiment_ends_with_one_line_and_code_2():
+def test_unknown_page_ends_with_one_line_and_code_2():
     result = run("reproduce", "[bold]tables")
     assert result.exit_code == 2
-    known = "kernels, layers, attention, profiles, results"
-    assert result.stderr == f"steerformer: there is no experiment '[bold]tables'; known: {known}.\n"
+    assert result.stderr == "steerformer: cannot reproduce '[bold]tables'; known: results.\n"
 
 
-def test_profiles_say_what_data_they_need(tmp_path):
-    result = run("reproduce", "profiles", "--out", str(tmp_path))
-    assert result.exit_code == 2
-    assert "--data" in result.stderr
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    result = run("reproduce", "kernels", "--out", str(tmp_path / "file" / "docs"))
+    result = run("reproduce", "results", "--out", str(tmp_path / "file" / "docs"))
     assert result.exit_code == 2
     assert "cannot read or write" in result.stderr and "file" in result.stderr
 
 
-def test_missing_digits_are_named(tmp_path):
-    result = run("reproduce", "profiles", "--out", str(tmp_path), "--data", str(tmp_path / "mnist.npz"))
+def test_missing_results_are_named(tmp_path):
+    result = run("reproduce", "results", "--out", str(tmp_path))
     assert result.exit_code == 2
-    assert "mnist.npz" in result.stderr
+    assert "results.json" in result.stderr and result.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Field types as values: reading, printing, equality; channels, split and pack; noise."""
+"""FieldType: parsing, printing, equality, channels, split and pack, noise."""
 
 import copy
 import dataclasses
@@ -16,7 +16,7 @@ from steerformer.fields import real_form, voxel_coordinates
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 groups = st.sampled_from([SO2, SO3])
 copies = st.lists(st.integers(0, 30), min_size=1, max_size=7).filter(any).map(tuple)
-# Arguments, not types: a strategy may not draw random numbers itself, and the runtime type checks do.
+# Arguments instead of types: a strategy must not draw random numbers itself, but the runtime type checks do.
 arguments = st.tuples(groups, copies, st.just(False)) | st.tuples(groups, st.tuples(st.integers(1, 9)), st.just(True))
 
 
@@ -27,7 +27,7 @@ def make(arguments):
 
 @quick
 @given(arguments)
-def test_a_type_reads_what_it_prints(drawn):
+def test_str_and_repr_round_trip(drawn):
     field_type = make(drawn)
     assert FieldType(field_type.group, str(field_type)) == field_type
     assert eval(repr(field_type), {"FieldType": FieldType, "SO2": SO2, "SO3": SO3}) == field_type
@@ -35,7 +35,7 @@ def test_a_type_reads_what_it_prints(drawn):
 
 @quick
 @given(groups, copies, st.integers(0, 3))
-def test_trailing_zeros_do_not_matter(group, multiplicities, zeros):
+def test_trailing_zeros_are_ignored(group, multiplicities, zeros):
     short, long = FieldType(group, multiplicities), FieldType(group, (*multiplicities, *[0] * zeros))
     assert short == long
     assert hash(short) == hash(long)
@@ -44,14 +44,14 @@ def test_trailing_zeros_do_not_matter(group, multiplicities, zeros):
 
 @quick
 @given(arguments, arguments)
-def test_types_are_equal_if_and_only_if_group_and_print_agree(first, second):
+def test_equality_matches_group_and_str(first, second):
     one, other = make(first), make(second)
     same = one.group is other.group and str(one) == str(other)
     assert (one == other) == same
     assert len({one, other}) == (1 if same else 2)
 
 
-def test_a_type_with_one_thing_changed():
+def test_dataclass_replace_updates_derived_fields():
     field_type = dataclasses.replace(FieldType(SO3, (8, 4, 2)), multiplicities=(1, 3))
     assert field_type == FieldType(SO3, (1, 3))
     assert field_type.channels == 20
@@ -59,16 +59,16 @@ def test_a_type_with_one_thing_changed():
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool, torch.complex64])
-def test_fields_are_floating_point_numbers(dtype, unchecked):
+def test_non_floating_point_tensor_raises(dtype, unchecked):
     with pytest.raises(ValueError, match=f"real floating-point numbers, got {dtype}; "):
         FieldType(SO2, (1, 1)).split(torch.ones(1, 4, dtype=dtype))
 
 
 @quick
 @given(arguments)
-def test_types_survive_pickles_and_copies(drawn):
+def test_pickle_and_copy_preserve_equality(drawn):
     field_type = make(drawn)
-    assert field_type.channels > 0  # fills the cached properties, which must not disturb equality
+    assert field_type.channels > 0  # derived fields must not affect equality
     for twin in (pickle.loads(pickle.dumps(field_type)), copy.deepcopy(field_type), copy.copy(field_type)):
         assert twin == field_type
         assert hash(twin) == hash(field_type)
@@ -77,7 +77,7 @@ def test_types_survive_pickles_and_copies(drawn):
 
 @quick
 @given(arguments)
-def test_channels_count_parts_orders_and_copies(drawn):
+def test_channels_is_parts_times_orders_times_copies(drawn):
     field_type = make(drawn)
     dims = (1 if field_type.group is SO2 else 2 * degree + 1 for degree in range(9))
     size = sum(dim * count for dim, count in zip(dims, field_type.multiplicities, strict=False))
@@ -88,7 +88,7 @@ def test_channels_count_parts_orders_and_copies(drawn):
 
 @quick
 @given(arguments, st.integers(0, 2))
-def test_split_and_pack_are_inverse_and_split_gives_views(drawn, extra):
+def test_pack_inverts_split_and_split_returns_views(drawn, extra):
     field_type = make(drawn)
     x = field_type.randn(2, (3,) * extra)
     pieces = field_type.split(x)
@@ -100,8 +100,8 @@ def test_split_and_pack_are_inverse_and_split_gives_views(drawn, extra):
     assert not x.any()
 
 
-def test_the_channel_axis_is_part_degree_order_copy(group):
-    """Spelled out once by hand, since weights saved in files depend on it."""
+def test_channel_order_is_part_degree_order_copy(group):
+    """Written out by hand, because saved weights depend on it."""
     field_type = FieldType(group, (1, 2))
     x = torch.arange(field_type.channels, dtype=torch.get_default_dtype())[None]
     scalars, vectors = field_type.split(x)
@@ -112,8 +112,8 @@ def test_the_channel_axis_is_part_degree_order_copy(group):
             assert vectors[0, part, order].tolist() == [part * half + 1 + 2 * order, part * half + 2 + 2 * order]
 
 
-def test_runs_join_neighbors_of_equal_dimension():
-    """In the plane every irrep has one dimension, so all is one stretch; in space each degree is its own."""
+def test_runs_merge_degrees_of_equal_dimension():
+    """In 2D all irreps have dimension 1 and form one run; in 3D each degree is its own run."""
     assert FieldType(SO2, (3, 0, 2, 4)).runs == ((1, 9),)
     assert FieldType(SO3, (3, 0, 2, 4)).runs == ((1, 3), (5, 2), (7, 4))
     for field_type in (FieldType(SO2, (3, 0, 2)), FieldType(SO3, (3, 0, 2)), FieldType.image(SO3, 4)):
@@ -121,14 +121,14 @@ def test_runs_join_neighbors_of_equal_dimension():
         assert field_type.parts * sum(orders * copies for orders, copies in field_type.runs) == field_type.channels
 
 
-def test_strings_may_hold_spaces_gaps_and_any_order():
+def test_parser_accepts_spaces_gaps_and_any_order():
     assert FieldType(SO3, " 2x3 + 8x0 ") == FieldType(SO3, (8, 0, 0, 2))
     assert str(FieldType(SO3, (8, 0, 0, 2))) == "8x0+2x3"
     assert FieldType(SO2, "3xreal") == FieldType.image(SO2, 3)
     assert FieldType(SO2, [4, 2]).multiplicities == (4, 2)
 
 
-def test_real_and_complex_scalars_are_different_types(group):
+def test_real_and_complex_scalars_differ(group):
     image, scalars = FieldType.image(group, 3), FieldType(group, (3,))
     assert image != scalars
     assert (image.channels, image.parts, image.degrees) == (3, 1, (0,))
@@ -136,16 +136,16 @@ def test_real_and_complex_scalars_are_different_types(group):
     assert FieldType(SO2, (3,)) != FieldType(SO3, (3,))
 
 
-def test_a_type_cannot_be_changed(group):
+def test_field_type_is_immutable(group):
     with pytest.raises(AttributeError):
         FieldType(group, (1,)).multiplicities = (2,)
 
 
-def test_real_stays_real_when_the_copies_are_read_from_a_string(group):
+def test_real_flag_is_kept_for_strings(group):
     assert FieldType(group, "3x0", real=True).real
 
 
-def test_noise_is_standard_normal_in_every_channel(group, float64):
+def test_randn_is_standard_normal_in_every_channel(group, float64):
     field_type = FieldType(group, (2, 1))
     x = field_type.randn(400, 5)
     assert x.shape == (400, field_type.channels, *[5] * group.dim)
@@ -153,7 +153,7 @@ def test_noise_is_standard_normal_in_every_channel(group, float64):
     assert (x.var((0, *range(2, x.ndim))) - 1).abs().max() < 0.08
 
 
-def test_noise_follows_shape_dtype_and_generator(group):
+def test_randn_follows_shape_dtype_and_generator(group):
     field_type = FieldType.image(group, 2)
     space = (3, 4, 5)[: group.dim]
     draw = lambda: field_type.randn(1, space, generator=torch.Generator().manual_seed(1), dtype=torch.float64)  # noqa: E731
@@ -163,7 +163,7 @@ def test_noise_follows_shape_dtype_and_generator(group):
     assert field_type.randn(7).shape == (7, 2)
 
 
-def test_the_real_form_multiplies_like_complex_numbers(float64):
+def test_real_form_multiplies_like_complex_matrices(float64):
     a, b = torch.randn(2, 3, 3, dtype=torch.complex128)
     v = torch.randn(3, dtype=torch.complex128)
     product = torch.einsum("poqi,qirj->porj", real_form(a), real_form(b))
@@ -181,47 +181,47 @@ def test_voxel_coordinates_are_centered_and_in_axis_order():
 
 
 BAD_TYPES = [
-    ((2, -1), "the number of copies of degree 1 is an integer >= 0, got -1"),
-    ((2, 1.5), "the number of copies of degree 1 is an integer >= 0, got 1.5"),
-    ((True,), "the number of copies of degree 0 is an integer >= 0, got True"),
+    ((2, -1), "the multiplicity of degree 1 is an integer >= 0, got -1"),
+    ((2, 1.5), "the multiplicity of degree 1 is an integer >= 0, got 1.5"),
+    ((True,), "the multiplicity of degree 0 is an integer >= 0, got True"),
     ((), "at least one copy"),
     ((0, 0), "at least one copy"),
     ("0x1", "at least one copy"),
-    ("", "cannot read ''"),
-    ("8x0+", "cannot read ''"),
-    ("8x0,4x1", "cannot read '8x0,4x1' in field type '8x0,4x1'; write copies x degree"),
-    ("8*0", "cannot read"),
-    ("8x-1", "cannot read '8x-1'"),
-    ("8x1.5", "cannot read '8x1.5'"),
-    ("-8x1", "cannot read"),
-    ("3xreal+2x1", "cannot read '3xreal'"),
-    ("8x0+4x1+2x0", "degree 0 stands twice"),
+    ("", "cannot parse ''"),
+    ("8x0+", "cannot parse ''"),
+    ("8x0,4x1", "cannot parse '8x0,4x1' in field type '8x0,4x1'; write copies x degree"),
+    ("8*0", "cannot parse"),
+    ("8x-1", "cannot parse '8x-1'"),
+    ("8x1.5", "cannot parse '8x1.5'"),
+    ("-8x1", "cannot parse"),
+    ("3xreal+2x1", "cannot parse '3xreal'"),
+    ("8x0+4x1+2x0", "degree 0 occurs twice"),
 ]
 
 
-@pytest.mark.parametrize(("copies", "words"), BAD_TYPES)
-def test_a_bad_type_is_refused_with_the_reason(group, copies, words, unchecked):
-    with pytest.raises(ValueError, match=words):
+@pytest.mark.parametrize(("copies", "message"), BAD_TYPES)
+def test_invalid_multiplicities_raise(group, copies, message, unchecked):
+    with pytest.raises(ValueError, match=message):
         FieldType(group, copies)
 
 
-def test_a_type_needs_a_group_first(unchecked):
+def test_missing_group_raises(unchecked):
     with pytest.raises(TypeError, match=r"needs a group first \(SO2 or SO3\), got \(8, 4\)"):
         FieldType((8, 4), SO2)
 
 
-def test_only_scalars_can_be_real(group):
+def test_real_field_with_higher_degrees_raises(group):
     with pytest.raises(ValueError, match="real fields are scalars"):
         FieldType(group, (2, 1), real=True)
 
 
 @pytest.mark.parametrize("degree", [-1, 0.5])
-def test_copies_of_an_unknown_degree_are_refused(group, degree, unchecked):
+def test_multiplicity_of_invalid_degree_raises(group, degree, unchecked):
     with pytest.raises(ValueError, match=rf"a degree of {group} is an integer >= 0, got {degree}"):
         FieldType(group, (2, 1)).multiplicity(degree)
 
 
-def test_a_wrong_number_of_channels_is_named_with_the_likely_cause(group):
+def test_wrong_number_of_channels_raises_with_likely_cause(group):
     features, image = FieldType(group, (2, 1)), torch.randn(1, 3, *[4] * group.dim)
     for action in (features.split, lambda x: features.rotate(x, torch.eye(group.dim))):
         with pytest.raises(ValueError, match=rf"needs {features.channels} channels on axis 1.*image\({group}, 3\)"):

@@ -1,4 +1,4 @@
-"""The judge itself: it passes what is equivariant, and fails what is not."""
+"""Equivariance tests themselves: they pass equivariant layers and fail others."""
 
 import math
 
@@ -18,7 +18,7 @@ CONVOLVE = {2: F.conv2d, 3: F.conv3d}
 
 
 class Convolution(nn.Module):
-    """The plainest steerable convolution: a basis, weights, torch's own convolution without padding."""
+    """Minimal steerable convolution: a basis, weights, and torch's convolution without padding."""
 
     def __init__(self, in_type, out_type, size=3, **options):
         super().__init__()
@@ -34,16 +34,16 @@ class Convolution(nn.Module):
 
 
 class OneSignFlipped(Convolution):
-    """Wrong in one place only: the imaginary part of one order of degree 1, coming in, has its sign flipped."""
+    """Steerable except for one flipped sign: the imaginary part of one order of the input's degree 1."""
 
     def kernel(self):
         flip = torch.ones(self.in_type.channels).to(self.weights)
-        flip[self.in_type.channels // 2 + self.in_type.group.irrep_dim(1)] = -1  # after the one scalar
+        flip[self.in_type.channels // 2 + self.in_type.group.irrep_dim(1)] = -1  # after the scalar
         return super().kernel() * flip.view(-1, *[1] * self.in_type.group.dim)
 
 
 class HarmonicNegated(Convolution):
-    """Angular frequency k_in - k_out in place of k_out - k_in, in space its like: the kernel of the mirrored grid."""
+    """Kernel of the mirrored grid: in 2D angular frequency k_in - k_out instead of k_out - k_in."""
 
     def kernel(self):
         return super().kernel().flip(2)
@@ -70,19 +70,19 @@ def any_rotation(group):
 
 @pytest.mark.parametrize("family", ["sampled", "fitted", "purest"])
 @pytest.mark.parametrize("size", [3, 4])
-def test_a_steerable_convolution_passes(group, size, family):
+def test_steerable_convolution_passes(group, size, family):
     for in_type in (FieldType.image(group, 2), features(group)):
         layer = Convolution(in_type, features(group), size, family=family)
         assert_equivariant(layer, size=6, tolerance=1e-10)
         assert_equivariant(layer, size=7, tolerance=1e-10)
 
 
-def test_a_grid_that_is_not_square_passes_too(group):
+def test_steerable_convolution_passes_on_non_square_grid(group):
     layer = Convolution(features(group), features(group))
     assert_equivariant(layer, size=(4, 5, 6)[: group.dim], tolerance=1e-10)
 
 
-def test_in_float32_the_error_is_that_of_float32(group):
+def test_float32_error_is_rounding_error(group):
     layer = Convolution(features(group), features(group))
     x = layer.in_type.randn(2, 6)
     for R in group.grid_rotations():
@@ -90,7 +90,7 @@ def test_in_float32_the_error_is_that_of_float32(group):
 
 
 @pytest.mark.parametrize("make_layer", [Plain, OneSignFlipped, HarmonicNegated])
-def test_what_is_not_equivariant_fails(group, make_layer):
+def test_non_equivariant_layer_fails(group, make_layer):
     layer = make_layer(features(group), features(group))
     with pytest.raises(
         AssertionError, match=rf"{make_layer.__name__} is not equivariant: relative error .* at rotation"
@@ -101,14 +101,14 @@ def test_what_is_not_equivariant_fails(group, make_layer):
 
 
 @pytest.mark.parametrize("make_layer", [Plain, OneSignFlipped, HarmonicNegated])
-def test_what_is_not_equivariant_fails_at_other_angles_as_well(group, make_layer):
+def test_non_equivariant_layer_fails_at_other_angles(group, make_layer):
     layer = make_layer(features(group), features(group))
     with pytest.raises(AssertionError, match="is not equivariant"):
         assert_equivariant(layer, rotations=[any_rotation(group)], size=5, tolerance=0.05)
 
 
-def test_quarter_turns_cannot_tell_frequency_2_from_minus_2_but_other_angles_can():
-    """Why one should try other angles too: e^{2i theta} is real at quarter turns, so conjugation commutes with them."""
+def test_degrees_2_and_minus_2_differ_at_other_angles_only():
+    """e^{2i theta} is real at multiples of 90 degrees, so complex conjugation commutes with grid rotations."""
     spins = FieldType(SO2, "1x2")
 
     class Conjugation(nn.Module):
@@ -122,7 +122,7 @@ def test_quarter_turns_cannot_tell_frequency_2_from_minus_2_but_other_angles_can
         assert_equivariant(Conjugation(), rotations=[any_rotation(SO2)], size=5, tolerance=0.1)
 
 
-def test_at_other_angles_the_error_is_small_and_shrinks_as_blobs_grow(group, float64):
+def test_error_at_other_angles_decreases_with_blob_size(group, float64):
     layer = Convolution(FieldType.image(group, 1), features(group), 5)
     small, medium, large = (
         equivariance_error(layer, any_rotation(group), scene=blobs(layer.in_type, sigma=sigma), size=5).total
@@ -133,15 +133,15 @@ def test_at_other_angles_the_error_is_small_and_shrinks_as_blobs_grow(group, flo
     assert_equivariant(layer, rotations=[any_rotation(group)], size=5, tolerance=0.05)
 
 
-def test_no_interpolation_enters(group, float64):
-    """A pointwise layer is exact at any angle: what is left is rounding."""
+def test_pointwise_layer_is_exact_at_any_angle(group, float64):
+    """No interpolation error enters: only rounding remains."""
     field_type = features(group)
     pointwise = lambda x: x * x.square().sum(1, keepdim=True)  # noqa: E731
     error = equivariance_error(pointwise, any_rotation(group), in_type=field_type, out_type=field_type)
     assert error.total < 1e-13
 
 
-def test_a_turned_scene_is_the_formula_at_turned_points(group, float64):
+def test_rotated_scene_is_the_formula_at_rotated_points(group, float64):
     r"""$[Rf](x) = \rho(R) f(R^{-1}x)$ with f summed blob by blob, on a grid with spacing."""
     field_type, R = features(group), group.random_rotation()
     scene = blobs(field_type, batch=2, count=5)
@@ -155,7 +155,7 @@ def test_a_turned_scene_is_the_formula_at_turned_points(group, float64):
         np.testing.assert_allclose(found[n].numpy(), expected, rtol=0, atol=1e-12)
 
 
-def test_blobs_follow_their_options(group):
+def test_blobs_follow_options(group):
     field_type = features(group)
     scene = blobs(field_type, batch=200, count=10, sigma=3.0, extent=5.0, seed=1, dtype=torch.float32)
     assert scene.centers.shape == (200, 10, group.dim)
@@ -168,7 +168,7 @@ def test_blobs_follow_their_options(group):
     assert isinstance(scene.rotate(any_rotation(group)), Scene)
 
 
-def test_a_sequence_tells_its_types_by_its_ends(group):
+def test_sequential_types_come_from_its_ends(group):
     image, field_type = FieldType.image(group, 1), features(group)
     inner = nn.Sequential(nn.Identity(), Convolution(image, field_type))
     assert_equivariant(nn.Sequential(inner, nn.Identity(), Convolution(field_type, field_type)), size=7)
@@ -184,23 +184,23 @@ def test_errors_and_energies_of_degrees_add_up(group, float64):
     assert error.total == pytest.approx(math.sqrt(total))
 
 
-def test_the_error_is_the_relative_distance_by_hand(group, float64):
+def test_error_is_the_relative_distance(group, float64):
     image = FieldType.image(group, 1)
     ramp = torch.linspace(-1, 1, 3).view(3, *[1] * (group.dim - 1)).expand(*[3] * group.dim)
-    half_turn = next(R for R in group.grid_rotations() if R[0, 0] == -1)
+    by_180_degrees = next(R for R in group.grid_rotations() if R[0, 0] == -1)
     x = torch.zeros(1, 1, *[3] * group.dim)
-    error = equivariance_error(lambda x: x + ramp, half_turn, x=x, in_type=image, out_type=image)
-    assert error.total == pytest.approx(2)  # the half turn of the ramp is its negative
+    error = equivariance_error(lambda x: x + ramp, by_180_degrees, x=x, in_type=image, out_type=image)
+    assert error.total == pytest.approx(2)  # rotated by 180 degrees the ramp is its negative
 
 
-def test_an_error_prints_what_matters():
+def test_error_str():
     error = EquivarianceError(0.012, {0: 0.001, 2: 0.05}, {0: 0.94, 2: 0.06})
     assert str(error) == (
         "relative error 1.2e-02 (degree 0: 1.0e-03 (94% of the energy), degree 2: 5.0e-02 (6% of the energy))"
     )
 
 
-def test_nothing_in_nothing_out_is_no_error_but_something_from_nothing_is(group):
+def test_error_of_zero_output_is_0_or_inf(group):
     image = FieldType.image(group, 1)
     x, R = torch.zeros(1, 1, *[3] * group.dim), group.grid_rotations()[1]
     silent = equivariance_error(lambda x: 0 * x, R, x=x, in_type=image, out_type=image)
@@ -210,7 +210,7 @@ def test_nothing_in_nothing_out_is_no_error_but_something_from_nothing_is(group)
     assert jumpy.total == math.inf
 
 
-def test_a_layer_that_answers_nan_fails(group):
+def test_nan_output_fails(group):
     image = FieldType.image(group, 1)
 
     class Broken(nn.Module):
@@ -221,29 +221,29 @@ def test_a_layer_that_answers_nan_fails(group):
         assert_equivariant(Broken(), in_type=image, out_type=image, size=3)
 
 
-def test_the_layer_itself_is_left_alone(group):
+def test_layer_is_not_modified(group):
     layer = Convolution(features(group), features(group)).train()
     assert_equivariant(layer, size=5)
     assert layer.training
     assert layer.weights.dtype == torch.float32
 
 
-def test_mistakes_are_named(group):
+def test_invalid_arguments_raise(group):
     layer, x = Convolution(features(group), features(group)), features(group).randn(1, 5)
-    with pytest.raises(ValueError, match=r"Identity does not tell its in_type; pass in_type=FieldType\(\.\.\.\)"):
+    with pytest.raises(ValueError, match=r"Identity has no in_type; pass in_type=FieldType\(\.\.\.\)"):
         assert_equivariant(nn.Identity())
-    with pytest.raises(ValueError, match="Sequential does not tell its out_type"):
+    with pytest.raises(ValueError, match="Sequential has no out_type"):
         equivariance_error(nn.Sequential(nn.Identity()), any_rotation(group), in_type=features(group))
     with pytest.raises(ValueError, match="has no central voxel"):
         equivariance_error(layer, any_rotation(group), size=6)
-    with pytest.raises(ValueError, match="by the grid's own rotations only; pass a scene"):
+    with pytest.raises(ValueError, match="only by rotations of the grid; pass a scene"):
         equivariance_error(layer, any_rotation(group), x=x)
     with pytest.raises(ValueError, match="orthogonal"):
         equivariance_error(layer, 2 * torch.eye(group.dim), x=x)
 
 
-def test_a_layer_that_favors_one_axis_is_told_so(group):
+def test_layer_that_favors_one_axis_raises(group):
     image = FieldType.image(group, 1)
-    quarter = next(R for R in group.grid_rotations() if R[0, 1] == -1)
-    with pytest.raises(ValueError, match="does the layer treat the axes of space alike"):
-        equivariance_error(lambda x: x[:, :, ::2], quarter, x=image.randn(1, 5), in_type=image, out_type=image)
+    by_90_degrees = next(R for R in group.grid_rotations() if R[0, 1] == -1)
+    with pytest.raises(ValueError, match="check that the layer treats all spatial axes equally"):
+        equivariance_error(lambda x: x[:, :, ::2], by_90_degrees, x=image.randn(1, 5), in_type=image, out_type=image)

@@ -1,9 +1,24 @@
 """Networks on images and volumes that are equivariant to rotation and translation by construction."""
 
 from steerformer import data, kernels, models, nn, testing
+from steerformer.api import Run, open_run, train
 from steerformer.fields import FieldType
 from steerformer.groups import SO2, SO3
 from steerformer.models import load, save
 
 __version__ = "0.1.0"
-__all__ = ["SO2", "SO3", "FieldType", "data", "kernels", "load", "models", "nn", "save", "testing"]
+__all__ = [
+    "SO2",
+    "SO3",
+    "FieldType",
+    "Run",
+    "data",
+    "kernels",
+    "load",
+    "models",
+    "nn",
+    "open_run",
+    "save",
+    "testing",
+    "train",
+]

@@ -1,4 +1,4 @@
-"""Validated configurations: frozen values from YAML files and ``key=value`` words, and errors of one line."""
+"""Validated configurations from YAML files and ``key=value`` overrides, with one-line errors."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,17 +11,30 @@ from pydantic_core import ErrorDetails
 
 
 class Config(BaseModel):
-    """A frozen value whose fields are checked and whose unknown keys are refused."""
+    """Base class of configurations: immutable and validated; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message is one line that says which key, what it wants and what came."""
+    """An invalid configuration; the message is one line with the key, what it expects and what it got."""
 
 
 Parsed = TypeVar("Parsed")
-_SHOWN = 3  # problems that are told; the rest are counted
+_SHOWN = 3  # problems listed in a message; the others are only counted
+_RENAMED = {
+    "normalise": "normalize",
+    "scale": "normalize (none or std)",
+    "patch": "patch_size",
+    "outside": "padding_label",
+    "rotate_train": "train_rotation (none or any)",
+    "rotate_test": "test_rotation (none or any)",
+    "profiles": "kernel_family",
+    "norms": "norm_after",
+    "head_size": "head_kernel_size",
+    "checkpoint": "activation_checkpointing",
+}
+"""Keys of earlier versions and their current names."""
 
 
 def validate(kind: type[Parsed] | Any, values: Mapping[str, Any], *, where: str) -> Parsed:
@@ -29,14 +42,14 @@ def validate(kind: type[Parsed] | Any, values: Mapping[str, Any], *, where: str)
     try:
         parsed: Parsed = TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
-        problems = list(dict.fromkeys(_sentence(problem, kind) for problem in error.errors(include_url=False)))
+        problems = list(dict.fromkeys(_explain(problem, kind) for problem in error.errors(include_url=False)))
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise ConfigError(f"{where}: {'; '.join(problems[:_SHOWN])}{more}.") from None
     return parsed
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A mapping out of a YAML file; a :class:`ConfigError` that names the line where it is none."""
+    """Read a mapping from a YAML file; a :class:`ConfigError` names the line that is not valid YAML."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -44,7 +57,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{line} is no YAML: {getattr(error, 'problem', None) or error}.") from None
+        raise ConfigError(f"{path}{line} is not valid YAML: {getattr(error, 'problem', None) or error}.") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path} should hold 'key: value' lines, got {type(values).__name__}.")
     return values
@@ -57,7 +70,7 @@ def write_yaml(config: Config) -> str:
 
 
 def override(values: Mapping[str, Any], words: Iterable[str]) -> dict[str, Any]:
-    """``values`` with ``training.epochs=3`` and the like applied; right sides are YAML.
+    """Apply overrides such as ``training.epochs=3`` to ``values``; right-hand sides are YAML.
 
     >>> override({"training": {"epochs": 9}}, ["training.epochs=3", "data.root=/tmp"])
     {'training': {'epochs': 3}, 'data': {'root': '/tmp'}}
@@ -86,13 +99,13 @@ def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in values.items()}
 
 
-def _sentence(problem: ErrorDetails, kind: Any) -> str:
-    path, siblings = _place(kind, problem["loc"])
-    place = ".".join(path)
+def _explain(problem: ErrorDetails, kind: Any) -> str:
+    path, siblings = _locate(kind, problem["loc"])
+    key_path = ".".join(path)
     if problem["type"] == "extra_forbidden":
-        return f"there is no key {place!r} ({_advice(path[-1], siblings, kind)})"
+        return f"there is no key {key_path!r} ({_advice(path[-1], siblings, kind)})"
     if problem["type"] == "missing":
-        return f"{place!r} is missing"
+        return f"{key_path!r} is missing"
     if problem["type"].startswith("union_tag"):
         context = problem.get("ctx", {})
         key = ".".join([*path, str(context.get("discriminator", "")).strip("'")])
@@ -100,23 +113,23 @@ def _sentence(problem: ErrorDetails, kind: Any) -> str:
         return f"{key!r} is {expected}"
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
     got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
-    return f"{place!r}: {message[:1].lower()}{message[1:]}{got}" if place else f"{message}{got}"
+    return f"{key_path!r}: {message[:1].lower()}{message[1:]}{got}" if key_path else f"{message}{got}"
 
 
-def _place(kind: Any, location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
-    """The keys that lead to a problem, and the keys that stand beside the last of them.
+def _locate(kind: Any, location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
+    """The keys that lead to a problem, and all keys on the level of the last one.
 
-    Of a union pydantic also names which of its kinds was tried; that is no key.
+    Pydantic's location also names the member of a union that it tried, which is not a key.
     """
     path: list[str] = []
     siblings: list[str] = []
     for i, part in enumerate(location):
-        members = list(_members(kind))
-        chosen = [member for member in members if part in _tags(member)] if len(members) > 1 else []
-        if chosen:
-            kind = chosen[0]
+        candidates = list(_members(kind))
+        selected = [member for member in candidates if part in _tags(member)] if len(candidates) > 1 else []
+        if selected:
+            kind = selected[0]
             continue
-        fields = members[0].model_fields if members else {}
+        fields = candidates[0].model_fields if candidates else {}
         if isinstance(part, int) or part in fields or (fields and i == len(location) - 1):
             path.append(str(part))
             siblings = list(fields)
@@ -125,7 +138,9 @@ def _place(kind: Any, location: tuple[int | str, ...]) -> tuple[list[str], list[
 
 
 def _advice(key: str, siblings: list[str], kind: Any) -> str:
-    """What the user may have meant: a key of that name elsewhere, a similar one here, or one of all that are here."""
+    """What the user may have meant: the key's new name, a similar key, the same key elsewhere, or all keys here."""
+    if key in _RENAMED and _RENAMED[key].split()[0] in siblings:
+        return f"it is now called {_RENAMED[key]}"
     elsewhere = [path for path in _paths(kind) if path.split(".")[-1] == key and "." in path]
     near = difflib.get_close_matches(key, siblings, n=1, cutoff=0.7)
     if near and near[0] != key:
@@ -134,7 +149,7 @@ def _advice(key: str, siblings: list[str], kind: Any) -> str:
 
 
 def _members(kind: Any) -> Iterator[type[BaseModel]]:
-    """The configurations that a field may hold: one, or those of a union."""
+    """The configuration classes that a field accepts: one, or the candidates of a union."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         yield kind
     else:
@@ -143,12 +158,12 @@ def _members(kind: Any) -> Iterator[type[BaseModel]]:
 
 
 def _tags(member: type[BaseModel]) -> list[str]:
-    """Names by which a union tells its kinds apart: the only value that a field of theirs allows."""
+    """Values of the discriminator that select this member of a union."""
     return [str(field.default) for name, field in member.model_fields.items() if name in ("kind", "name")]
 
 
 def _paths(kind: Any, prefix: str = "") -> Iterator[str]:
-    """All keys of a configuration and of those inside it, with dots."""
+    """All keys of a configuration and of nested ones, joined by dots."""
     for member in _members(kind):
         for name, field in member.model_fields.items():
             yield f"{prefix}{name}"

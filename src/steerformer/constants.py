@@ -1,4 +1,4 @@
-"""Constants of a module that are exact in every precision."""
+"""Module constants that are exact in every dtype."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 
 class ExactConstants(nn.Module):
-    """A module whose constants are kept in float64 and cast anew whenever it changes dtype or device.
+    """Module whose constants are stored in float64 and cast again whenever it changes dtype or device.
 
-    A plain buffer made in float32 keeps float32's rounding errors after ``.double()``. Constants are no part of the
-    state dict.
+    A plain buffer created in float32 keeps its rounding errors after ``.double()``. Constants are not part of the state
+    dict.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class ExactConstants(nn.Module):
         self._exact: dict[str, Tensor] = {}
 
     def register_constant(self, name: str, value: Tensor) -> None:
-        """Make ``self.name`` a buffer with this float64 value, in the default dtype and on the default device."""
+        """Register a buffer ``name`` with this float64 value, cast to the default dtype and device."""
         assert value.dtype == torch.float64, f"constant {name} is {value.dtype}"
         self._exact[name] = value
         buffer = value.to(torch.get_default_device(), torch.get_default_dtype())

@@ -1,8 +1,8 @@
-"""Is it equivariant? Errors and assertions for any module, ours or yours, in two and three dimensions.
+"""Equivariance tests: errors and assertions for any module, in 2D and 3D.
 
-Quarter turns of the grid need no interpolation, so there equality is exact. At other angles the input is an analytic
-scene: a formula that is turned first and sampled then, and outputs are compared at the one voxel that a rotation leaves
-in place, the center. So no interpolation error enters anywhere.
+Rotations by multiples of 90 degrees need no interpolation, so equality is exact. At other angles the input is an
+analytic scene, a formula that is rotated before it is sampled, and outputs are compared at the central voxel, which
+stays in place. So no interpolation error enters.
 """
 
 import copy
@@ -19,15 +19,15 @@ from steerformer.groups import Group
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    r"""A smooth field of any type, given by a formula: $f(x) = \sum_b a_b\, e^{-|x-c_b|^2/2\sigma^2}$.
+    r"""Analytic field of Gaussian blobs, of any type: $f(x) = \sum_b a_b\, e^{-|x-c_b|^2/2\sigma^2}$.
 
-    Turning it turns centers and amplitudes: $[Rf](x) = \sum_b \rho(R) a_b\, e^{-|x-Rc_b|^2/2\sigma^2}$, exactly.
+    Rotations act on centers and amplitudes, exactly: $[Rf](x) = \sum_b \rho(R) a_b\, e^{-|x-Rc_b|^2/2\sigma^2}$.
 
     Args:
-        field_type: what the amplitudes are.
-        centers: in voxels (or in the units of ``spacing``), from the center of the grid.
-        amplitudes: one vector of channels per blob.
-        sigma: size of the blobs.
+        field_type: type of the field.
+        centers: centers of the blobs relative to the center of the grid, in voxels or in the units of ``spacing``.
+        amplitudes: channels of each blob.
+        sigma: standard deviation of the blobs.
     """
 
     field_type: FieldType
@@ -36,14 +36,14 @@ class Scene:
     sigma: float
 
     def rotate(self, R: Float[Tensor, "dim dim"]) -> "Scene":
-        """The same scene, turned about the origin."""
-        turned = self.amplitudes @ self.field_type.matrix(R.to(self.amplitudes)).mT
-        return Scene(self.field_type, self.centers @ R.to(self.centers).mT, turned, self.sigma)
+        """The scene rotated about the origin."""
+        rotated = self.amplitudes @ self.field_type.matrix(R.to(self.amplitudes)).mT
+        return Scene(self.field_type, self.centers @ R.to(self.centers).mT, rotated, self.sigma)
 
     def sample(
         self, size: int | Sequence[int], spacing: Sequence[float] | None = None
     ) -> Float[Tensor, "batch channels *space"]:
-        """Values on a centered grid of ``size`` voxels, ``spacing`` apart (1 if not given)."""
+        """Sample the scene on a centered grid of ``size`` voxels with this voxel spacing (1 if not given)."""
         sizes = (size,) * self.field_type.group.dim if isinstance(size, int) else tuple(size)
         points = voxel_coordinates(sizes, spacing).to(self.centers)
         distances = torch.cdist(self.centers, points.flatten(0, -2).expand(len(self.centers), -1, -1))
@@ -61,7 +61,7 @@ def blobs(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> Scene:
-    """A batch of random scenes, each of ``count`` blobs spread normally with deviation ``extent`` (twice ``sigma``)."""
+    """Random scenes of ``count`` blobs each; centers have standard deviation ``extent``, by default ``2 * sigma``."""
     generator = torch.Generator().manual_seed(seed)
     spread = 2 * sigma if extent is None else extent
     centers = spread * torch.randn(batch, count, field_type.group.dim, generator=generator, dtype=torch.float64)
@@ -71,12 +71,12 @@ def blobs(
 
 @dataclass(frozen=True)
 class EquivarianceError:
-    """Relative error ``|layer(Rx) - R layer(x)| / |layer(x)|``, in all and for each degree of the output."""
+    """Relative equivariance error ``|layer(Rx) - R layer(x)| / |layer(x)|``, in total and per degree of the output."""
 
     total: float
     per_degree: dict[int, float]
     energy: dict[int, float]
-    """Share of the output's energy in each degree: errors of a degree without energy matter little."""
+    """Fraction of the output's energy in each degree; errors of degrees with little energy matter little."""
 
     def __str__(self) -> str:
         degrees = ", ".join(
@@ -97,16 +97,16 @@ def equivariance_error(
     in_type: FieldType | None = None,
     out_type: FieldType | None = None,
 ) -> EquivarianceError:
-    """How far ``layer`` is from commuting with one rotation about the center of the grid.
+    """Relative equivariance error of ``layer`` under one rotation about the center of the grid.
 
     Args:
-        layer: a module or function; it is called as it is, in its own mode and precision.
-        rotation: one of the grid's own rotations, or any other.
+        layer: module or function, called in its current mode and dtype.
+        rotation: rotation of the grid, or any other rotation.
         x: input for a rotation of the grid, compared at all voxels. Without it the scene is used.
-        scene: analytic input, for any rotation, compared at the central voxel; by default random :func:`blobs`.
-        size: grid on which the scene is sampled.
+        scene: analytic input for any rotation, compared at the central voxel; by default random :func:`blobs`.
+        size: grid size on which the scene is sampled.
         spacing: voxel spacing with which the scene is sampled.
-        in_type, out_type: field types, where the layer (or the ends of a ``Sequential``) does not tell.
+        in_type, out_type: field types, if neither the layer nor the ends of a ``Sequential`` have these attributes.
     """
     in_type = in_type or _end_type(layer, "in_type")
     out_type = out_type or _end_type(layer, "out_type")
@@ -118,14 +118,14 @@ def equivariance_error(
     with torch.no_grad():
         if x is not None:
             if not in_type.group.is_grid_rotation(rotation):
-                raise ValueError("a tensor x is turned exactly by the grid's own rotations only; pass a scene instead.")
+                raise ValueError("a tensor x is rotated exactly only by rotations of the grid; pass a scene instead.")
             expected = out_type.rotate(_output(layer, x), rotation)
             found = _output(layer, in_type.rotate(x, rotation))
         else:
             scene = scene or blobs(in_type, sigma=2.0 * max(spacing or [1.0]))
-            upright, turned = (s.sample(size, spacing).to(_dtype(layer)) for s in (scene, scene.rotate(rotation)))
-            expected = out_type.rotate(_at_center(_output(layer, upright)), rotation)
-            found = _at_center(_output(layer, turned))
+            original, rotated = (s.sample(size, spacing).to(_dtype(layer)) for s in (scene, scene.rotate(rotation)))
+            expected = out_type.rotate(_at_center(_output(layer, original)), rotation)
+            found = _at_center(_output(layer, rotated))
     return _compare(out_type, expected, found)
 
 
@@ -141,12 +141,21 @@ def assert_equivariant(
     in_type: FieldType | None = None,
     out_type: FieldType | None = None,
 ) -> None:
-    """Raise ``AssertionError`` unless ``layer`` commutes with rotations, to ``tolerance``.
+    """Raise ``AssertionError`` unless ``layer`` is equivariant to rotations, within ``tolerance``.
 
-    A module is tried on a float64 copy in eval mode. By default this is done with all rotations of the grid (with
-    ``spacing``, with those that keep it), on noise, where equality is exact. Other ``rotations`` are tried on smooth
-    analytic scenes; give them a ``tolerance`` to match (two convolutions err by about 1e-2). Quarter turns cannot tell
-    all degrees apart (in the plane, 2 from -2): try both.
+    Rotations by multiples of 90 degrees cannot distinguish all degrees (in 2D, 2 from -2): test other angles as well.
+
+    Args:
+        layer: module or function; a module is tested as a float64 copy in eval mode.
+        rotations: by default all rotations of the grid (those that keep ``spacing``), tested on noise, where equality
+            is exact. Other rotations are tested on smooth analytic scenes and need a larger ``tolerance`` (two
+            convolutions have errors of about 1e-2).
+        size: grid size.
+        spacing: voxel spacing.
+        tolerance: largest relative equivariance error.
+        batch: number of noise samples.
+        seed: seed of the noise.
+        in_type, out_type: field types, if neither the layer nor the ends of a ``Sequential`` have these attributes.
 
     >>> import steerformer as sf
     >>> image = sf.FieldType.image(sf.SO2, 3)
@@ -154,24 +163,24 @@ def assert_equivariant(
     """
     in_type = in_type or _end_type(layer, "in_type")
     exact = copy.deepcopy(layer).double().eval() if isinstance(layer, nn.Module) else layer
-    tried = grid_rotations_keeping(in_type.group, spacing) if rotations is None else list(rotations)
-    if not tried or batch < 1:
-        raise ValueError(f"there is nothing to try: {len(tried)} rotations, a batch of {batch}.")
+    tested = grid_rotations_preserving(in_type.group, spacing) if rotations is None else list(rotations)
+    if not tested or batch < 1:
+        raise ValueError(f"assert_equivariant needs a rotation and a sample, got {len(tested)} and batch={batch}.")
     noise = in_type.randn(batch, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    for rotation in tried:
+    for rotation in tested:
         in_type.group.require_rotation(rotation)
         x = noise if in_type.group.is_grid_rotation(rotation) else None
         error = equivariance_error(exact, rotation, x=x, size=size, spacing=spacing, in_type=in_type, out_type=out_type)
         if not error.total <= tolerance:
             raise AssertionError(
                 f"{_name(layer)} is not equivariant: {error}, allowed {tolerance:.1e}, at rotation "
-                f"{[[round(value, 4) for value in row] for row in rotation.tolist()]}. If it has strides, do its "
-                f"windows lie centered on a grid of size {size}?"
+                f"{[[round(value, 4) for value in row] for row in rotation.tolist()]}. If it has strides, check "
+                f"that its windows are centered on a grid of size {size}."
             )
 
 
-def grid_rotations_keeping(group: Group, spacing: Sequence[float] | None) -> list[Tensor]:
-    """The grid's own rotations that map voxels of this size to voxels of this size, the identity first."""
+def grid_rotations_preserving(group: Group, spacing: Sequence[float] | None) -> list[Tensor]:
+    """Rotations of the grid that keep the voxel spacing, identity first."""
     rotations = list(group.grid_rotations())
     if spacing is None:
         return rotations
@@ -182,7 +191,7 @@ def grid_rotations_keeping(group: Group, spacing: Sequence[float] | None) -> lis
 def _output(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     y = layer(x)
     if not isinstance(y, Tensor):
-        raise TypeError(f"{_name(layer)} gives a {type(y).__name__}; wrap it so that it gives the tensor to compare.")
+        raise TypeError(f"{_name(layer)} returns a {type(y).__name__}; wrap it so that it returns one tensor.")
     return y
 
 
@@ -193,8 +202,8 @@ def _name(layer: object) -> str:
 def _compare(out_type: FieldType, expected: Tensor, found: Tensor) -> EquivarianceError:
     if expected.shape != found.shape:
         raise ValueError(
-            f"the output of the turned input has shape {tuple(found.shape)}, expected {tuple(expected.shape)}; "
-            f"does the layer treat the axes of space alike?"
+            f"the output of the rotated input has shape {tuple(found.shape)}, expected {tuple(expected.shape)}; "
+            f"check that the layer treats all spatial axes equally."
         )
     energy = expected.square().sum().item()
     errors, shares = {}, {}
@@ -207,7 +216,7 @@ def _compare(out_type: FieldType, expected: Tensor, found: Tensor) -> Equivarian
 
 
 def _ratio(error: float, energy: float) -> float:
-    """Relative error; nothing compared with nothing is no error."""
+    """Relative error; 0 if both error and energy are 0."""
     if error == 0:
         return 0.0
     return (error / energy) ** 0.5 if energy else float("inf")
@@ -217,23 +226,23 @@ def _at_center(y: Tensor) -> Tensor:
     space = y.shape[2:]
     if any(n % 2 == 0 for n in space):
         raise ValueError(
-            f"the output grid {tuple(space)} has no central voxel, where alone no interpolation is needed; "
-            f"choose an input size whose output is odd along every axis."
+            f"the output grid {tuple(space)} has no central voxel to compare without interpolation; "
+            f"choose an input size whose output size is odd along every axis."
         )
     return y.flatten(2)[..., y[0, 0].numel() // 2] if space else y
 
 
 def _dtype(layer: object) -> torch.dtype:
-    """What the layer computes in; float64 if it does not tell."""
+    """Dtype of the layer's parameters or buffers; float64 if it has none."""
     tensors = [*layer.parameters(), *layer.buffers()] if isinstance(layer, nn.Module) else []
     return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float64)
 
 
 def _end_type(layer: object, name: str) -> FieldType:
-    """``in_type`` of the first or ``out_type`` of the last layer that tells."""
+    """``in_type`` of the first or ``out_type`` of the last layer that has one."""
     found = _find_end_type(layer, name)
     if found is None:
-        raise ValueError(f"{_name(layer)} does not tell its {name}; pass {name}=FieldType(...).")
+        raise ValueError(f"{_name(layer)} has no {name}; pass {name}=FieldType(...).")
     return found
 
 

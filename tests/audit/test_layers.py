@@ -1,4 +1,4 @@
-"""Errors of layers: zero where they should be, and seen where they are."""
+"""Equivariance errors of layers: zero for equivariant layers, detected for others."""
 
 import math
 
@@ -8,8 +8,8 @@ import torch
 from audit.tiny import Plain, Tiny
 from steerformer import SO2, FieldType
 from steerformer.audit import layer_errors, random_rotations, scene_errors
-from steerformer.audit.rotations import turn
-from steerformer.audit.sampling import compared_points, values_at
+from steerformer.audit.layers import compared_points, values_at
+from steerformer.audit.rotations import rotate_input
 from steerformer.nn import Conv
 from steerformer.testing import blobs, equivariance_error
 
@@ -17,10 +17,10 @@ from steerformer.testing import blobs, equivariance_error
 def grid_errors(model, size=12):
     group = model.in_type.group
     x = model.in_type.randn(2, size)
-    return layer_errors(model.eval(), x, [(R, turn(model, x, R)) for R in group.grid_rotations()[1::3]])
+    return layer_errors(model.eval(), x, [(R, rotate_input(model, x, R)) for R in group.grid_rotations()[1::3]])
 
 
-def test_every_layer_of_a_steerable_model_turns_with_the_grid(group):
+def test_layers_of_a_steerable_model_are_equivariant_on_the_grid(group):
     errors = grid_errors(Tiny(group))
     assert [errors[0].name, errors[-1].name] == ["conv", "logits"]
     assert {"pool", "encoder", "encoder.blocks.0.attention", "last", "invariants"} <= {error.name for error in errors}
@@ -28,23 +28,21 @@ def test_every_layer_of_a_steerable_model_turns_with_the_grid(group):
     assert max(value for error in errors for value in error.per_degree.values()) < 1e-5
 
 
-def test_a_plain_model_fails_at_every_layer(group):
+def test_every_layer_of_a_plain_model_fails(group):
     """The negative control."""
-    model = Plain(group)
-    model(model.in_type.randn(2, 12))
-    errors = grid_errors(model)
+    errors = grid_errors(Plain(group))
     assert [error.name for error in errors] == ["norm", "pool", "logits"]
     assert min(error.total for error in errors) > 0.05
 
 
-def test_one_wrong_layer_is_the_first_that_fails():
+def test_first_failing_layer_is_the_wrong_one():
     model = Tiny(SO2)
-    model.pool.forward = lambda x: x[..., ::2, ::2]  # keeps a corner of each window: turns about another center
+    model.pool.forward = lambda x: x[..., ::2, ::2]  # keeps a corner of each window, not its center
     errors = {error.name: error.total for error in grid_errors(model)}
     assert errors["nonlinearity"] < 1e-6 < 1e-2 < errors["pool"]
 
 
-def test_smooth_scenes_at_any_angle_agree_with_the_public_test(group):
+def test_errors_on_scenes_agree_with_equivariance_error(group):
     """On an odd grid both compare the central voxel."""
     image, features = FieldType.image(group, 1), FieldType(group, (2, 1))
     layer = Conv(image, features, kernel_size=5).double()
@@ -56,7 +54,7 @@ def test_smooth_scenes_at_any_angle_agree_with_the_public_test(group):
     assert found[0].per_degree == pytest.approx(expected.per_degree, rel=1e-6)
 
 
-def test_on_even_grids_the_interior_is_compared(group):
+def test_even_grids_are_compared_in_the_interior(group):
     samples = torch.rand(2, 1, *(12,) * group.dim)
     errors = {error.name: error for error in scene_errors(Tiny(group).eval(), samples, random_rotations(group, 2))}
     assert errors["conv"].compared == "interior" and errors["last"].compared == "center"
@@ -64,15 +62,15 @@ def test_on_even_grids_the_interior_is_compared(group):
     assert errors["logits"].compared == "no space"
 
 
-def test_hooks_are_gone_even_after_an_error(unchecked):
+def test_hooks_are_removed_after_an_error(unchecked):
     model = Tiny(SO2)
     with pytest.raises(ValueError, match="Conv takes"):
         layer_errors(model, torch.zeros(1, 2, 12, 12), [(torch.eye(2, dtype=torch.float64), torch.zeros(1, 2, 12, 12))])
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_values_between_voxels_follow_a_polynomial():
-    """Quintic splines hold polynomials of degree five; the oracle is the polynomial."""
+def test_interpolated_values_reproduce_a_polynomial():
+    """Quintic splines reproduce polynomials up to degree five; the oracle is the polynomial."""
     points = torch.rand(20, 2, dtype=torch.float64) * 6 - 3
 
     def value(p):
@@ -83,7 +81,7 @@ def test_values_between_voxels_follow_a_polynomial():
 
 
 @pytest.mark.parametrize("grid", [(7, 7), (28, 28), (2, 2), (6, 6, 6), (1, 1)])
-def test_compared_points_lie_on_voxels_and_inside(grid):
+def test_compared_points_are_voxels_of_the_interior(grid):
     for is_exact in (True, False):
         points, _ = compared_points(grid, is_exact=is_exact)
         indices = points + torch.tensor([(n - 1) / 2 for n in grid], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Small models: one that is equivariant by construction, and one that is not, which must be seen to fail."""
+"""Small classifiers: one equivariant by construction, and a plain one as the negative control."""
 
 from torch import nn
 
@@ -7,7 +7,7 @@ from steerformer.nn import AvgPool, BatchNorm, Conv, Encoder, Invariants, NormRe
 
 
 class Tiny(nn.Module):
-    """Convolution, pooling, a transformer block, lengths, logits."""
+    """Convolution, pooling, a transformer block, invariants, logits."""
 
     def __init__(self, group, size=12, classes=3, kernel_size=5):
         super().__init__()
@@ -25,14 +25,15 @@ class Tiny(nn.Module):
 
 
 class Plain(nn.Module):
-    """As small, of torch's layers."""
+    """A classifier of the same size made of torch's layers, which are not equivariant."""
 
     def __init__(self, group, size=12, classes=3):
         super().__init__()
         conv = {2: nn.Conv2d, 3: nn.Conv3d}[group.dim]
         self.in_type, self.out_type = FieldType.image(group, 1), FieldType.image(group, classes)
         self.conv, self.norm = conv(1, 4, 3, padding=1), BatchNorm(FieldType.image(group, 4))
-        self.pool, self.head = AvgPool(self.norm.out_type, kernel_size=2), nn.LazyLinear(classes)
+        self.pool = AvgPool(self.norm.out_type, kernel_size=2)
+        self.head = nn.Linear(4 * (size // 2) ** group.dim, classes)
 
     def forward(self, x):
         return self.head(self.pool(self.norm(self.conv(x)).relu()).flatten(1))

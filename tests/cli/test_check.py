@@ -1,4 +1,4 @@
-"""``steerformer check``: it must tell an equivariant network from one that is not."""
+"""``steerformer check``: equivariant models pass, others fail."""
 
 import json
 import shutil
@@ -7,15 +7,20 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cli.segmentation import without_distances
+from audit.segmenters import shrink_checks
 from steerformer.cli import app
+
+
+@pytest.fixture(autouse=True)
+def _small_checks(monkeypatch):
+    shrink_checks(monkeypatch)
 
 
 def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_a_steerable_network_passes(runs):
+def test_steerable_model_passes(runs):
     result = run("check", runs / "steerable", "--samples", 4, "--angles", "0,30,90")
     assert result.exit_code == 0, result.output
     assert "equivariant: rotations of the grid" in result.output and "NOT" not in result.output
@@ -27,7 +32,7 @@ def test_a_steerable_network_passes(runs):
     assert (runs / "steerable" / "check.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_plain_network_fails_and_is_told_so(runs, tmp_path):
+def test_plain_model_fails(runs, tmp_path):
     """The negative control."""
     result = run("check", runs / "plain", "--samples", 4, "--angles", "0,90", "--out", tmp_path / "new")
     assert result.exit_code == 1, result.output
@@ -36,25 +41,18 @@ def test_a_plain_network_fails_and_is_told_so(runs, tmp_path):
     assert not (runs / "plain" / "check.json").exists()
 
 
-def test_angles_that_are_no_numbers_are_shown(runs):
+def test_angles_that_are_not_numbers_are_rejected(runs):
     result = run("check", runs / "plain", "--angles", "0,right")
     assert result.exit_code == 2 and "'0,right'" in result.stderr
 
 
-def test_a_folder_without_a_run_is_named(tmp_path):
+def test_folder_without_a_run_is_rejected(tmp_path):
     result = run("check", tmp_path)
-    assert result.exit_code == 2 and "is no run" in result.stderr
+    assert result.exit_code == 2 and "is not a run folder" in result.stderr
 
 
-@pytest.fixture
-def _no_distances():
-    with without_distances():
-        yield
-
-
-@pytest.mark.usefixtures("_no_distances")
-class TestSegmentations:
-    def test_dice_against_angle_stands_beside_that_of_a_control(self, image_run, tmp_path):
+class TestSegmentation:
+    def test_dice_is_compared_with_a_control(self, image_run, tmp_path):
         arguments = ("--angles", "0,90", "--samples", 1, "--control", image_run, "--out", tmp_path)
         result = run("check", image_run, *arguments)
         assert result.exit_code == 0, result.output
@@ -62,13 +60,13 @@ class TestSegmentations:
         found = json.loads((tmp_path / "check.json").read_text())
         assert found["is_equivariant"] and found["sweep"] == found["control"] and len(found["cases"]) == 1
         assert found["control_run"] == image_run.name
-        straight, quarter = found["sweep"]["axes"]["plane"]
-        assert straight["agreement"] == 1.0 and quarter["agreement"] > 0.97
+        at_0, at_90 = found["sweep"]["axes"]["plane"]
+        assert at_0["agreement"] == 1.0 and at_90["agreement"] > 0.97
         assert (tmp_path / "check.png").read_bytes().startswith(b"\x89PNG")
 
-    def test_grid_rotations_that_fail_end_with_code_1(self, image_run, tmp_path, monkeypatch):
-        """Rounding fails a tolerance of nothing."""
-        monkeypatch.setattr("steerformer.audit.segmentation.TOLERANCE", 0.0)
+    def test_failed_check_ends_with_code_1(self, image_run, tmp_path, monkeypatch):
+        """Rounding errors exceed a tolerance of 0."""
+        monkeypatch.setattr("steerformer.audit.check.TOLERANCE", 0.0)
         result = run("check", image_run, "--angles", "0", "--samples", 1, "--out", tmp_path)
         assert result.exit_code == 1 and "NOT equivariant" in result.output
 
@@ -77,11 +75,11 @@ class TestSegmentations:
         [
             ("image_run", "plain", "classifies"),
             ("image_run", "other", "has other test cases"),
-            ("plain", "image_run", "--control is for models that segment"),
-            ("image_run", "nowhere", "is no run"),
+            ("plain", "image_run", "a control is for segmentation models"),
+            ("image_run", "nowhere", "is not a run folder"),
         ],
     )
-    def test_a_control_that_does_not_fit_is_named(self, image_run, runs, tmp_path, which, control, words):
+    def test_control_that_does_not_fit_is_rejected(self, image_run, runs, tmp_path, which, control, words):
         places = {"image_run": image_run, "plain": runs / "plain", "nowhere": tmp_path, "other": tmp_path / "other"}
         if control == "other":
             shutil.copytree(image_run, tmp_path / "other")

@@ -1,4 +1,4 @@
-"""``steerformer evaluate``."""
+"""``steerformer evaluate`` for classifiers."""
 
 import json
 import os
@@ -7,15 +7,16 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
+from steerformer import data, open_run
 from steerformer.cli import app
-from steerformer.train import open_run
+from steerformer.infer.classification import equally_spaced_rotations, rotation_averaged_probabilities
 
 
 def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_the_figures_agree_with_those_of_the_run(runs):
+def test_metrics_agree_with_those_of_training(runs):
     result = run("evaluate", runs / "steerable")
     assert result.exit_code == 0, result.output
     found = json.loads((runs / "steerable" / "evaluation-test.json").read_text())
@@ -25,7 +26,7 @@ def test_the_figures_agree_with_those_of_the_run(runs):
     assert f"{found['accuracy']:.2%}" in result.output and "6 samples" in result.output
 
 
-def test_rotations_and_changes_are_part_of_the_file_and_of_its_name(runs):
+def test_rotations_and_overrides_are_in_the_file_and_its_name(runs):
     result = run("evaluate", runs / "plain", "data.seed=3", "--rotations", 4, "--split", "validation")
     assert result.exit_code == 0, result.output
     found = json.loads((runs / "plain" / "evaluation-validation-rotations4-seed-3.json").read_text())
@@ -34,23 +35,20 @@ def test_rotations_and_changes_are_part_of_the_file_and_of_its_name(runs):
     assert not [file.name for file in (runs / "plain").iterdir() if file.name.endswith(".part")]
 
 
-def test_averaging_over_quarter_turns_changes_a_plain_model_only(runs):
-    """Means of equal numbers are that number; the plain model is the control."""
-    from steerformer import data
-    from steerformer.audit import averaged_probabilities, equally_spaced
-
+def test_averaging_over_90_degree_rotations_changes_only_a_plain_model(runs):
+    """An invariant model gives the same probabilities four times; the plain one is the negative control."""
     for name, changes in (("steerable", False), ("plain", True)):
         opened = open_run(runs / name)
         samples = data.load(opened.config.data).test
-        once, four = (averaged_probabilities(opened.model, samples, equally_spaced(opened.model.in_type.group, n))[0]
-                      for n in (1, 4))  # fmt: skip
+        rotations = (equally_spaced_rotations(opened.model.in_type.group, count) for count in (1, 4))
+        once, four = (rotation_averaged_probabilities(opened.model, samples, some)[0] for some in rotations)
         assert ((once - four).abs().max().item() > 1e-4) is changes
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere"], "no run"),
+        (["nowhere"], "is not a run folder"),
         (["steerable", "model.size=9"], "only data.* can be changed"),
         (["steerable", "data.sizes=9"], "did you mean 'size'"),
         (["steerable", "data.size=9"], "the model takes samples of shape"),
@@ -64,7 +62,7 @@ def test_mistakes_end_with_one_line_and_code_2(runs, arguments, words):
     assert words in result.stderr and result.stderr.count("\n") == 1, result.stderr
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_behind(runs, monkeypatch):
+def test_full_disk_leaves_no_partial_file(runs, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
@@ -75,7 +73,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(runs, monkeypatch):
     assert sorted((runs / "plain").iterdir()) == before
 
 
-def test_the_model_of_another_run_is_refused(runs, tmp_path):
+def test_model_of_another_run_is_rejected(runs, tmp_path):
     shutil.copytree(runs / "plain", tmp_path / "mixed")
     shutil.copy(runs / "steerable" / "best.safetensors", tmp_path / "mixed")
     result = run("evaluate", tmp_path / "mixed")
@@ -83,16 +81,16 @@ def test_the_model_of_another_run_is_refused(runs, tmp_path):
     assert not (tmp_path / "mixed" / "evaluation-test.json").exists()
 
 
-def test_a_model_cut_in_half_is_refused(runs, tmp_path):
+def test_truncated_model_is_rejected(runs, tmp_path):
     shutil.copytree(runs / "plain", tmp_path / "half")
     path = tmp_path / "half" / "best.safetensors"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     result = run("evaluate", tmp_path / "half")
-    assert result.exit_code == 2 and "perhaps cut short" in result.output
+    assert result.exit_code == 2 and "it may be truncated" in result.output
 
 
-def test_data_of_other_classes_are_refused(runs, tmp_path):
+def test_data_with_other_classes_are_rejected(runs, tmp_path):
     shutil.copytree(open_run(runs / "plain").config.data.root, tmp_path / "other")
     (tmp_path / "other" / "bar").rename(tmp_path / "other" / "dot")
     result = run("evaluate", runs / "plain", f"data.root={tmp_path / 'other'}")
-    assert result.exit_code == 2 and "the run knows the classes bar, spot, but the data have dot, spot" in result.output
+    assert result.exit_code == 2 and "the run has the classes bar, spot, but the data have dot, spot" in result.output

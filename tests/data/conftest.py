@@ -1,11 +1,11 @@
-"""What every test of data needs."""
+"""Fixtures of the data tests."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path_factory, monkeypatch):
-    """A cache of the test's own: nothing of the user's is read or written."""
-    place = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("STEERFORMER_CACHE", str(place))
-    return place
+    """An empty cache for each test, so that the user's cache is neither read nor written."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("STEERFORMER_CACHE", str(folder))
+    return folder

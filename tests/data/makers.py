@@ -1,15 +1,15 @@
-"""Tiny files of every format that the data sets read."""
+"""Small files in the formats of MNIST and ModelNet10."""
 
 import gzip
 import struct
 
 import numpy as np
 
-from steerformer.data.clouds import CLASSES
+from steerformer.data.point_clouds import CLASSES
 
 
 def digits(count, *, seed=0):
-    """Smooth blobs on a dark ground, none alike, and labels."""
+    """Different smooth blobs on a black background, and labels."""
     random = np.random.default_rng(seed)
     places = np.arange(28)
     images = np.zeros((count, 28, 28))
@@ -22,15 +22,16 @@ def digits(count, *, seed=0):
 
 
 def idx(array):
+    """The bytes of an idx file."""
     return struct.pack(f">{1 + array.ndim}i", 0x800 + array.ndim, *array.shape) + array.tobytes()
 
 
-def write_idx(root, train=30, test=10, *, packed=True):
+def write_idx(root, train=30, test=10, *, gzipped=True):
     names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
     arrays = (*digits(train, seed=1), *digits(test, seed=2))
     root.mkdir(parents=True, exist_ok=True)
     for name, array in zip(names, arrays, strict=True):
-        (root / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(idx(array)) if packed else idx(array))
+        (root / (f"{name}.gz" if gzipped else name)).write_bytes(gzip.compress(idx(array)) if gzipped else idx(array))
     return arrays
 
 
@@ -55,6 +56,7 @@ def write_amat(root, train=6, test=4):
 
 
 def clouds(count, points=64, *, seed=0):
+    """Random point clouds and labels."""
     random = np.random.default_rng(seed)
     return random.normal(size=(count, points, 3)).astype(np.float32), np.arange(count).astype(np.uint8) % 10
 
@@ -72,7 +74,7 @@ SIDES = ((0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (
 
 
 def off(size=(1, 1, 1), *, header="OFF\n", triangles=True):
-    """A box as text: two triangles or one square a side."""
+    """A box as .off text, with two triangles or one square per side."""
     faces = [f for a, b, c, d in SIDES for f in ((a, b, c), (a, c, d))] if triangles else SIDES
     lines = [f"{header}{len(BOX)} {len(faces)} 0"]
     lines += [" ".join(map(str, vertex)) for vertex in BOX * size]
@@ -87,6 +89,6 @@ def write_meshes(root, train=2, test=1):
             folder = root / "ModelNet10" / name / split
             folder.mkdir(parents=True)
             for number in range(count):
-                header = "OFF" if number else "OFF\n"  # the glued header of some official files
+                header = "OFF" if number else "OFF\n"  # some official files lack the line break
                 (folder / f"{name}_{number:04d}.off").write_text(off(random.uniform(1, 3, size=3), header=header))
     return root

@@ -1,4 +1,4 @@
-"""Tiny NIfTI files, lying in space in every way, and masks."""
+"""Small NIfTI files with various affines, images, masks and whole data sets."""
 
 import json
 
@@ -8,32 +8,30 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 OBLIQUE = Rotation.from_euler("xyz", (20, -35, 50), degrees=True).as_matrix()
+_DIRECTIONS = {
+    "right": np.eye(3),
+    "flipped": np.diag([-1.0, -1.0, 1.0]),
+    "mirrored": np.diag([-1.0, 1.0, 1.0]),  # left-handed, as many scanners write
+    "permuted": np.array([[0.0, 0, -1], [1, 0, 0], [0, 1, 0]]),
+    "oblique": OBLIQUE,
+    "oblique mirrored": OBLIQUE @ np.diag([1.0, 1.0, -1.0]),
+}
+AFFINES = tuple(_DIRECTIONS)
 
 
 def affine(kind="right", spacing=(1.0, 1.0, 1.0)):
-    """Where the voxels lie: axes in other orders and directions, or askew."""
-    turns = {
-        "right": np.eye(3),
-        "flipped": np.diag([-1.0, -1.0, 1.0]),
-        "mirrored": np.diag([-1.0, 1.0, 1.0]),  # left-handed, as many scanners write
-        "permuted": np.array([[0.0, 0, -1], [1, 0, 0], [0, 1, 0]]),
-        "oblique": OBLIQUE,
-        "oblique mirrored": OBLIQUE @ np.diag([1.0, 1.0, -1.0]),
-    }
+    """An affine with axes in another order or direction, or oblique."""
     found = np.eye(4)
-    found[:3, :3] = turns[kind] @ np.diag(spacing)
+    found[:3, :3] = _DIRECTIONS[kind] @ np.diag(spacing)
     found[:3, 3] = (-12.5, 30.25, 7.0)
     return found
 
 
-AFFINES = ("right", "flipped", "mirrored", "permuted", "oblique", "oblique mirrored")
-
-
 def write_nifti(path, array, matrix=None, **fields):
-    """A file with much in its header, to see what comes back."""
+    """Write a volume with units, a description and ``fields`` in its header."""
     image = nibabel.Nifti1Image(array, affine() if matrix is None else matrix)
     image.header.set_xyzt_units("mm", "sec")
-    image.header["descrip"] = b"a scan of nobody"
+    image.header["descrip"] = b"an anonymous scan"
     for name, value in fields.items():
         image.header[name] = value
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,20 +40,21 @@ def write_nifti(path, array, matrix=None, **fields):
 
 
 def numbers(shape, *, seed=0, kind=np.float32):
+    """Random numbers from 0 to 1000."""
     return (1000 * np.random.default_rng(seed).uniform(size=shape)).astype(kind)
 
 
 def blobs(shape, *, seed=0, classes=3):
-    """A smooth volume or image that is 0 at its border, and labels that rise with it."""
+    """A smooth volume or image that is 0 at its border, and labels that increase with it."""
     random = np.random.default_rng(seed)
-    places = np.stack(np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij"), axis=-1)
+    positions = np.stack(np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij"), axis=-1)
     center = random.uniform(-0.2, 0.2, size=len(shape))
-    height = np.clip(1 - 1.4 * np.linalg.norm(places - center, axis=-1), 0, None)
+    height = np.clip(1 - 1.4 * np.linalg.norm(positions - center, axis=-1), 0, None)
     return height.astype(np.float32), np.ceil(height * (classes - 1) - 1e-9).clip(0, classes - 1).astype(np.uint8)
 
 
 def write_decathlon(root, count=6, *, shape=(9, 10, 8), modalities=1, classes=3, **changes):
-    """A task with volumes of slightly different shapes."""
+    """Write a task of the Decathlon with volumes of slightly different shapes."""
     training = []
     for number in range(count):
         size = tuple(n + number % 2 for n in shape)
@@ -77,13 +76,14 @@ def write_decathlon(root, count=6, *, shape=(9, 10, 8), modalities=1, classes=3,
 
 
 def photograph(seed, shape=(12, 16)):
+    """A color image and its mask."""
     height, mask = blobs(shape, seed=seed, classes=2)
     pixels = np.stack([255 * height, 200 * height + 20, 100 * height + 50], axis=-1)
     return pixels.astype(np.uint8), mask
 
 
 def write_ph2(root, count=6):
-    """The layout of the archive; masks of one bit, and one in color, as it has them."""
+    """Write the layout of the PH2 archive: 1-bit masks, and one in color, as in the archive."""
     for number in range(count):
         name = f"IMD{number:03d}"
         pixels, mask = photograph(number, (12 + number % 2, 16))
@@ -97,6 +97,7 @@ def write_ph2(root, count=6):
 
 
 def write_ph2_npz(path, count=6, **changes):
+    """Write PH2 as an .npz file; masks have 8 pixels per byte."""
     pairs = [photograph(number, (12, 20)) for number in range(count)]
     images, masks = (np.stack(arrays) for arrays in zip(*pairs, strict=True))
     arrays = {"images": images, "masks": np.packbits(masks, axis=2), "ids": [f"IMD{n:03d}" for n in range(count)]}
@@ -105,8 +106,9 @@ def write_ph2_npz(path, count=6, **changes):
 
 
 def write_pairs(root, count=5, *, kind="png", classes=2, folders=("images", "masks"), ending=""):
-    for place in folders:
-        (root / place).mkdir(parents=True)
+    """Write a folder of images and a folder of masks."""
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
     for number in range(count):
         name = f"scan{number}"
         image, mask = root / folders[0] / f"{name}.{kind}", root / folders[1] / f"{name}{ending}.{kind}"

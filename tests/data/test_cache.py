@@ -1,4 +1,4 @@
-"""Prepared data: whole or not at all."""
+"""The cache of preprocessed data: files are complete or absent."""
 
 import errno
 import os
@@ -14,46 +14,46 @@ from steerformer.data import DataError, cache
 X = {"x": torch.arange(6).reshape(2, 3), "y": torch.rand(4)}
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_tensors_are_written_and_read(tmp_path):
     cache.write(tmp_path / "deep" / "a.safetensors", X)
     assert_close(cache.read(tmp_path / "deep" / "a.safetensors"), X)
     assert cache.read(tmp_path / "b.safetensors") is None
 
 
-@pytest.mark.parametrize("spoil", ["cut", "no checksum", "other checksum"])
-def test_what_is_damaged_is_made_again(cache_folder, spoil):
-    cache.prepared("a", lambda: {"x": torch.zeros(3)})
+@pytest.mark.parametrize("damage", ["truncated", "no checksum", "other checksum"])
+def test_damaged_files_are_made_again(cache_folder, damage):
+    cache.cached("a", lambda: {"x": torch.zeros(3)})
     path = cache_folder / "a.safetensors"
-    if spoil == "cut":
+    if damage == "truncated":
         path.write_bytes(path.read_bytes()[:-1])
-    elif spoil == "no checksum":
+    elif damage == "no checksum":
         path.with_suffix(".sha256").unlink()
     else:
         path.with_suffix(".sha256").write_text("0" * 64)
-    assert_close(cache.prepared("a", lambda: {"x": torch.ones(3)})["x"], torch.ones(3))
-    assert_close(cache.prepared("a", lambda: pytest.fail("made twice"))["x"], torch.ones(3))
+    assert_close(cache.cached("a", lambda: {"x": torch.ones(3)})["x"], torch.ones(3))
+    assert_close(cache.cached("a", lambda: pytest.fail("made twice"))["x"], torch.ones(3))
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(cache_folder, monkeypatch):
+def test_full_disk_leaves_no_file(cache_folder, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DataError, match=r"cannot write .*a\.safetensors: No space left on device; STEERFORMER_CACHE"):
-        cache.prepared("a", lambda: X)
+    with pytest.raises(DataError, match=r"cannot write .*a\.safetensors: No space left .*; set STEERFORMER_CACHE"):
+        cache.cached("a", lambda: X)
     assert list(cache_folder.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+def test_unwritable_cache_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STEERFORMER_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(DataError, match=r"cannot (read|write) .*file/cache/a\.safetensors: Not a directory"):
-        cache.prepared("a", lambda: X)
+        cache.cached("a", lambda: X)
 
 
-def test_parts_are_put_together_in_their_order(cache_folder):
+def test_parts_are_concatenated_in_order(cache_folder):
     steps = []
-    made = cache.in_parts(
+    made = cache.cached_in_parts(
         "p", 7, 3, lambda start, stop: {"x": torch.arange(start, stop)}, "counting", lambda *step: steps.append(step)
     )
     assert made["x"].tolist() == list(range(7))
@@ -62,34 +62,34 @@ def test_parts_are_put_together_in_their_order(cache_folder):
 
 
 @pytest.mark.parametrize("error, left", [(DataError("bad"), 0), (KeyboardInterrupt(), 2), (MemoryError(), 2)])
-def test_parts_are_kept_when_stopped_but_not_for_bad_data(cache_folder, error, left):
+def test_parts_are_kept_after_interruption_but_not_after_bad_data(cache_folder, error, left):
     def make(start, stop):
         if start == 6:
             raise error
         return {"x": torch.arange(start, stop)}
 
     with pytest.raises(type(error)):
-        cache.in_parts("p", 9, 3, make, "counting", lambda *step: None)
+        cache.cached_in_parts("p", 9, 3, make, "counting", lambda *step: None)
     assert len(list(cache_folder.rglob("*.safetensors"))) == left
     assert (cache_folder / "p.parts").exists() == bool(left)
 
 
-def test_another_process_that_is_done_first_breaks_nothing(cache_folder, monkeypatch):
-    write, removed = cache.write_whole, []
+def test_another_process_may_finish_first(cache_folder, monkeypatch):
+    write, removed = cache.write_atomic, []
 
     def late(path, content):
         if path.suffix == ".sha256" and path.parent.name == "p.parts" and len(removed) < 2:
             removed.append(path)
-            shutil.rmtree(path.parent)  # as the other process does at its end
+            shutil.rmtree(path.parent)  # as the other process does when it is done
         write(path, content)
 
-    monkeypatch.setattr(cache, "write_whole", late)
-    made = cache.in_parts("p", 7, 3, lambda a, b: {"x": torch.arange(a, b)}, "counting", lambda *step: None)
+    monkeypatch.setattr(cache, "write_atomic", late)
+    made = cache.cached_in_parts("p", 7, 3, lambda a, b: {"x": torch.arange(a, b)}, "counting", lambda *step: None)
     assert made["x"].tolist() == list(range(7)) and len(removed) == 2
     assert sorted(path.name for path in cache_folder.iterdir()) == ["p.safetensors", "p.sha256"]
 
 
-def test_names_depend_on_files_and_parameters(tmp_path):
+def test_fingerprints_depend_on_files_and_parameters(tmp_path):
     file = tmp_path / "a"
     file.write_text("1")
     names = {cache.fingerprint([file], size=size) for size in (1, 2, 1)}
@@ -98,9 +98,9 @@ def test_names_depend_on_files_and_parameters(tmp_path):
     assert cache.fingerprint([file], size=1) not in names
 
 
-def test_the_folder_is_the_users(monkeypatch):
+def test_default_folder_is_in_the_users_cache(monkeypatch):
     monkeypatch.delenv("STEERFORMER_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert cache.folder() == Path("/somewhere/steerformer")
+    assert cache.cache_folder() == Path("/somewhere/steerformer")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache.folder() == Path.home() / ".cache" / "steerformer"
+    assert cache.cache_folder() == Path.home() / ".cache" / "steerformer"

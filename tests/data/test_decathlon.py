@@ -1,4 +1,4 @@
-"""Tasks of the Decathlon."""
+"""Tasks of the Medical Segmentation Decathlon."""
 
 import json
 
@@ -17,7 +17,7 @@ def config(root, **settings):
 
 
 @pytest.mark.parametrize("modalities", [1, 3])
-def test_a_task_is_what_its_listing_says(tmp_path, modalities):
+def test_task_is_read_as_listed(tmp_path, modalities):
     write_decathlon(tmp_path, modalities=modalities)
     names = ", ".join(f"M{i}" for i in range(modalities))
     assert describe(config(tmp_path)) == f"6 volumes of Blobs; modalities: {names}; classes: background, rim, core"
@@ -33,7 +33,7 @@ def test_a_task_is_what_its_listing_says(tmp_path, modalities):
     assert splits.train[0][0].shape[0] == modalities
 
 
-def test_a_task_may_lie_one_folder_deeper(tmp_path):
+def test_task_may_be_one_folder_deeper(tmp_path):
     write_decathlon(tmp_path / "Task99_Blobs")
     assert describe(config(tmp_path)).startswith("6 volumes")
     write_decathlon(tmp_path / "Task98_Blobs")
@@ -41,9 +41,9 @@ def test_a_task_may_lie_one_folder_deeper(tmp_path):
         load(config(tmp_path))
 
 
-def test_volumes_are_brought_to_one_handedness_and_labels_with_them(tmp_path):
-    write_decathlon(tmp_path)
-    plain = load(config(tmp_path, validation=0, test=5)).test
+def test_volumes_and_labels_are_reoriented_to_ras(tmp_path):
+    write_decathlon(tmp_path, count=4)
+    plain = load(config(tmp_path, validation=0, test=3)).test
     expected = {name: plain[index] for index, name in enumerate(plain.names)}
     for folder in ("imagesTr", "labelsTr"):
         for path in (tmp_path / folder).iterdir():
@@ -52,14 +52,14 @@ def test_volumes_are_brought_to_one_handedness_and_labels_with_them(tmp_path):
             matrix = image.affine @ np.array([[0, -1.0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1]])
             matrix[:3, 3] += image.affine[:3, 0] * (image.shape[0] - 1)
             write_nifti(path, np.ascontiguousarray(array), matrix)
-    turned = load(config(tmp_path, validation=0, test=5)).test
-    for index, name in enumerate(turned.names):
-        assert torch.equal(turned[index][0], expected[name][0])
-        assert torch.equal(turned[index][1], expected[name][1])
+    reoriented = load(config(tmp_path, validation=0, test=3)).test
+    for index, name in enumerate(reoriented.names):
+        assert torch.equal(reoriented[index][0], expected[name][0])
+        assert torch.equal(reoriented[index][1], expected[name][1])
 
 
-def test_nonzero_voxels_are_normalized_by_modality(tmp_path):
-    x, _ = load(config(write_decathlon(tmp_path, modalities=2), normalize="nonzero", crop=0)).test[0]
+def test_nonzero_voxels_are_normalized_per_modality(tmp_path):
+    x, _ = load(config(write_decathlon(tmp_path, count=4, modalities=2), normalize="nonzero", crop=0)).test[0]
     for channel in x:
         assert channel[channel != 0].std(correction=0) == pytest.approx(1, abs=0.01)
     assert x.shape[1] < 10
@@ -77,7 +77,7 @@ def rewrite(path, change):
     write_nifti(path, change(np.asarray(nibabel.load(path).dataobj)))
 
 
-def cut(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
@@ -92,31 +92,31 @@ NAME = r"Tr/case_002\.nii\.gz"
 
 
 @pytest.mark.parametrize(
-    "spoil, message",
+    "damage, message",
     [
-        (lambda root: cut(image(root)), f"images{NAME} cannot be read as NIfTI: it is cut short"),
-        (lambda root: cut(label(root)), f"labels{NAME} cannot be read as NIfTI: it is cut short"),
+        (lambda root: truncate(image(root)), f"images{NAME} cannot be read as NIfTI: it is truncated"),
+        (lambda root: truncate(label(root)), f"labels{NAME} cannot be read as NIfTI: it is truncated"),
         (lambda root: rewrite(image(root), lambda a: a * np.nan), f"images{NAME} holds NaN or infinity"),
         (lambda root: rewrite(label(root), lambda a: a * np.float32(np.nan)), f"labels{NAME} holds NaN or infinity"),
-        (lambda root: rewrite(label(root), lambda a: a * 0.5), f"labels{NAME} holds 0.5, but labels are whole"),
-        (lambda root: rewrite(label(root), lambda a: a * 4), f"labels{NAME} holds the labels 0, 4, 8, but .* 0 to 2"),
-        (lambda root: rewrite(label(root), lambda a: -a.astype(np.int16)), "holds the labels -2, -1, 0, but"),
+        (lambda root: rewrite(label(root), lambda a: a * 0.5), f"labels{NAME} holds 0.5, but labels are integers"),
+        (lambda root: rewrite(label(root), lambda a: a * 4), rf"labels{NAME} holds labels 0, 4, 8, but .*\(0-2\)"),
+        (lambda root: rewrite(label(root), lambda a: -a.astype(np.int16)), "holds labels -2, -1, 0, but"),
         (lambda root: rewrite(label(root), lambda a: a[1:]), rf"labels{NAME} has shape \(8, 10, 8\), but .*{SHAPE}"),
         (lambda root: rewrite(label(root), lambda a: a[..., 0]), rf"labels{NAME} has shape \(9, 10\), expected labels"),
         (lambda root: rewrite(image(root), lambda a: a[..., :1]), f"images{NAME} is a single slice"),
         (lambda root: write_nifti(image(root), numbers((9, 10, 8, 2))), "has 2 modalities, but dataset.json lists 1"),
         (lambda root: move(label(root)), rf"labels{NAME} lies 4\.0 mm away from .*images{NAME}"),
-        (lambda root: label(root).unlink(), f"dataset.json lists files that are not there: .*labels{NAME}"),
+        (lambda root: label(root).unlink(), f"dataset.json lists files that do not exist: .*labels{NAME}"),
     ],
 )
-def test_bad_volumes_are_named(tmp_path, spoil, message):
-    spoil(write_decathlon(tmp_path))
+def test_invalid_volumes_are_named(tmp_path, damage, message):
+    damage(write_decathlon(tmp_path, count=4))
     with pytest.raises(DataError, match=message) as found:
         load(config(tmp_path))
     assert "\n" not in str(found.value)
 
 
-def test_a_modality_that_is_missing_is_told(tmp_path):
+def test_missing_modality_is_named(tmp_path):
     write_decathlon(tmp_path, modalities=4)
     write_nifti(image(tmp_path), numbers((9, 10, 8, 3)))
     with pytest.raises(
@@ -125,7 +125,7 @@ def test_a_modality_that_is_missing_is_told(tmp_path):
         load(config(tmp_path))
 
 
-def test_whole_numbers_in_floating_point_are_labels(tmp_path):
+def test_labels_may_be_floating_point(tmp_path):
     write_decathlon(tmp_path)
     for number in range(6):
         rewrite(label(tmp_path, number), lambda a: a.astype(np.float64)[..., None])
@@ -146,13 +146,13 @@ def test_whole_numbers_in_floating_point_are_labels(tmp_path):
         ({"training": ["a.nii"]}, "should list an image and a label for each case"),
     ],
 )
-def test_bad_listings_are_named(tmp_path, changes, message):
-    write_decathlon(tmp_path, **changes)
+def test_invalid_listings_are_named(tmp_path, changes, message):
+    write_decathlon(tmp_path, count=2, **changes)
     with pytest.raises(DataError, match=rf"dataset\.json {message}"):
         load(config(tmp_path))
 
 
-def test_what_is_missing_is_said(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match="decathlon needs a root"):
         load(config(None))
     with pytest.raises(DataError, match=r"there is no folder .*nowhere; get a task: http://medicaldecathlon\.com"):
@@ -167,7 +167,7 @@ def test_what_is_missing_is_said(tmp_path):
     (tmp_path / "dataset.json").write_text(json.dumps(values))
     with pytest.raises(DataError, match="lists case_000 more than once"):
         load(config(tmp_path))
-    for text, message in (("{", "is no JSON"), ("[]", "should hold a mapping, got list")):
+    for text, message in (("{", "is not valid JSON"), ("[]", "should hold a mapping, got list")):
         (tmp_path / "dataset.json").write_text(text)
         with pytest.raises(DataError, match=message):
             load(config(tmp_path))

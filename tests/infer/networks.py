@@ -1,4 +1,4 @@
-"""Networks small enough to know what they should give."""
+"""A small network with a known receptive field."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from steerformer import FieldType
 
 
 class Local(nn.Module):
-    """Convolutions of torch, which see ``reach`` voxels around each one; poolings make a step of ``stride``."""
+    """A plain CNN that sees ``reach`` voxels around each voxel of a grid pooled by ``stride``; not equivariant."""
 
     def __init__(self, group, *, reach=1, stride=1, channels=1, classes=3, width=4):
         super().__init__()

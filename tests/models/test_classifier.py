@@ -1,42 +1,37 @@
-"""The whole classifier sees the same in a turned image; a plain network does not."""
+"""The classifier is invariant to rotations; a plain CNN is not."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 import steerformer as sf
-from models.small import KINDS, classifier, plain
+from models.small import KINDS, assert_equivariant_on_grid, classifier, plain, settle
 from steerformer import SO2, SO3, models
 from steerformer.testing import assert_equivariant, blobs
 
 
-def settle(model, batches=3):
-    """Running statistics that fit the weights, as after training."""
-    model.train()
-    for _ in range(batches):
-        model(model.in_type.randn(8, model.config.size, dtype=next(model.parameters()).dtype))
-    return model.eval()
+def settled(model):
+    return settle(model, model.config.size, batch=4)
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-def test_logits_are_the_same_at_all_rotations_of_the_grid(group, options, float64):
-    assert_equivariant(settle(classifier(group, **options)), size=8, tolerance=1e-9)
+def test_logits_are_invariant_to_grid_rotations(group, options, float64):
+    assert_equivariant_on_grid(settled(classifier(group, **options)), size=8, batch=1)
 
 
 @pytest.mark.parametrize(("size", "pool"), [(9, 2), (7, 2), (8, 3), (7, 3)])
-def test_odd_grids_and_windows_that_do_not_fill_them(group, size, pool, float64):
-    model = settle(classifier(group, size=size, pool=pool))
-    assert_equivariant(model, size=size, tolerance=1e-9)
+def test_invariance_on_odd_grids_and_incomplete_pooling_windows(group, size, pool, float64):
+    assert_equivariant_on_grid(settled(classifier(group, size=size, pool=pool)), size=size, batch=1)
 
 
-def test_the_control_is_not_invariant(group, float64):
+def test_plain_cnn_is_not_invariant(group, float64):
     with pytest.raises(AssertionError, match="CNN is not equivariant"):
-        assert_equivariant(settle(plain(group)), size=8, tolerance=1e-2)
+        assert_equivariant(settled(plain(group)), size=8, tolerance=1e-2)
 
 
-def test_a_bias_among_the_vectors_would_be_seen(group, float64):
-    """A negative control for the steerable model itself: degree 1 may not have a constant."""
-    model = settle(classifier(group))
+def test_bias_on_vectors_is_detected(group, float64):
+    """Negative control: a constant added to degree 1 breaks equivariance."""
+    model = settled(classifier(group))
 
     def spoil(module, inputs, output):
         degree = module.out_type.multiplicity(0)
@@ -49,16 +44,16 @@ def test_a_bias_among_the_vectors_would_be_seen(group, float64):
 
 
 def spread_error(model, scene, angle):
-    """Change of the logits when scenes turn, relative to how logits differ from scene to scene."""
+    """Change of the logits under rotation, relative to their spread over scenes."""
     with torch.no_grad():
-        upright, turned = (model(s.sample(28)) for s in (scene, scene.rotate(SO2.rotation(angle))))
-    return ((turned - upright).norm() / (upright - upright.mean(dim=0)).norm()).item()
+        upright, rotated = (model(s.sample(28)) for s in (scene, scene.rotate(SO2.rotation(angle))))
+    return ((rotated - upright).norm() / (upright - upright.mean(dim=0)).norm()).item()
 
 
 @pytest.mark.parametrize("depth", [0, 1])
-def test_logits_hardly_change_at_any_other_angle(depth, float64):
-    model = settle(classifier(SO2, size=28, depth=depth, kernel_size=5, widths=[[4, 4], [8, 8], [8]]))
-    control = settle(plain(SO2, size=28))
+def test_logits_are_nearly_invariant_at_any_angle(depth, float64):
+    model = settled(classifier(SO2, size=28, depth=depth, kernel_size=5, widths=[[4, 4], [8, 8], [8]]))
+    control = settled(plain(SO2, size=28))
     scene = blobs(model.in_type, batch=32, sigma=2.0, extent=4.0)
     assert spread_error(model, scene, 1.0) < 0.25
     assert spread_error(control, scene, 1.0) > 0.75
@@ -72,36 +67,36 @@ def test_shapes_and_types(group):
 
 
 @pytest.mark.parametrize("make", [classifier, plain])
-def test_every_parameter_learns(group, make):
+def test_every_parameter_gets_a_gradient(group, make):
     model = make(group, dropout=0.0)
     F.cross_entropy(model(model.in_type.randn(6, 8)), torch.arange(6) % 5).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
 
 
-def test_without_attention_there_is_no_encoder(group):
+def test_depth_0_has_no_attention(group):
     assert not any(isinstance(module, sf.nn.Attention) for module in classifier(group, depth=0).modules())
     assert any(isinstance(module, sf.nn.Attention) for module in classifier(group).modules())
 
 
-def test_the_blocks_are_the_papers(group):
+def test_blocks_are_those_of_the_paper(group):
     names = [type(layer).__name__ for layer in classifier(group, norm="layer").blocks]
     assert names == ["Conv", "NormReLU", "Conv", "LayerNorm", "AvgPool", "Conv", "LayerNorm"]
 
 
-def test_poolings_have_the_blur_that_was_asked_for(group):
+def test_blur_is_passed_to_poolings(group):
     net = models.build({"kind": "classifier", "group": group.name, "size": 12, "antialiased": True, "blur": 0.7})
     pools = [layer for layer in net.blocks if isinstance(layer, sf.nn.AvgPool)]
     assert [pool.blur for pool in pools] == [0.7, 0.7]
 
 
-def test_the_flattening_convolution_covers_what_is_left(group):
+def test_last_convolution_covers_the_remaining_grid(group):
     model = classifier(group, size=11, pool=3)
     assert model.flatten.kernel_size == (3,) * group.dim
 
 
 @pytest.mark.slow
-def test_a_few_samples_can_be_learned_by_heart():
+def test_overfits_a_few_samples(unchecked):
     torch.manual_seed(0)
     model = classifier(SO2, dropout=0.0)
     x, y = model.in_type.randn(10, 8), torch.arange(10) % 5
@@ -115,11 +110,11 @@ def test_a_few_samples_can_be_learned_by_heart():
 
 @pytest.mark.parametrize("make", [classifier, plain])
 @pytest.mark.parametrize("shape", [(2, 1, 9, 9), (2, 2, 8, 8), (1, 8, 8), (2, 1, 8, 8, 8)])
-def test_other_inputs_are_refused(make, shape, unchecked):
+def test_wrong_input_shapes_are_rejected(make, shape, unchecked):
     with pytest.raises(ValueError, match=r"takes a batch of shape \(batch, 1, 8, 8\), got"):
         make(SO2)(torch.zeros(shape))
 
 
-def test_volumes_too(unchecked):
+def test_wrong_input_shapes_are_rejected_in_3d(unchecked):
     with pytest.raises(ValueError, match=r"takes a batch of shape \(batch, 1, 8, 8, 8\), got \(2, 1, 8, 8\)"):
         classifier(SO3)(torch.zeros(2, 1, 8, 8))

@@ -1,4 +1,4 @@
-"""A summary tells the truth about layers, shapes and numbers."""
+"""Model summaries: layers, shapes and parameter counts."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from steerformer.models.summary import count
 from steerformer.nn import BatchNorm, Conv, Linear, NormReLU
 
 
-def test_counts_by_hand():
+def test_parameter_counts_of_single_layers():
     """A complex Linear 2x0+1x1 -> 3x0+1x1: 6 + 1 complex weights; NormReLU: 4 real biases; BatchNorm: 4 factors, 3
     complex means."""
     small, large = FieldType(SO2, (2, 1)), FieldType(SO2, (3, 1))
@@ -22,7 +22,7 @@ def test_counts_by_hand():
     assert count(torch.nn.Sequential(Linear(small, large), NormReLU(large))) == (18, 11)
 
 
-def test_rows_add_up_and_shapes_are_those_of_the_forward(group):
+def test_counts_add_up_and_shapes_are_those_of_forward(group):
     for make in (classifier, plain):
         model = make(group)
         found = models.summary(model)
@@ -32,8 +32,8 @@ def test_rows_add_up_and_shapes_are_those_of_the_forward(group):
         assert found.rows[0].shape[1:] == (8,) * group.dim
 
 
-def test_u_nets_are_seen_on_any_grid(group):
-    model = unet(group, depth=1, checkpoint=True)
+def test_unets_are_summarized_on_any_grid(group):
+    model = unet(group, depth=1, activation_checkpointing=True)
     for size, space in ((None, (16, 16, 16)), (5, (5, 5, 5)), ((3, 7, 4), (3, 7, 4))):
         found = models.summary(model, size[: group.dim] if isinstance(size, tuple) else size)
         assert sum(row.parameters for row in found.rows) == found.parameters == count(model)[0]
@@ -44,16 +44,16 @@ def test_u_nets_are_seen_on_any_grid(group):
     assert model.training
 
 
-def test_a_size_that_is_none_is_refused(group, unchecked):
+def test_invalid_sizes_are_rejected(group, unchecked):
     with pytest.raises(ValueError, match=r"size is an integer >= 1, or one for each of \d axes, got 0"):
         models.summary(unet(group), 0)
 
 
-def test_double_precision_too(group):
+def test_double_precision(group):
     assert models.summary(classifier(group).double()).rows[-1].shape == (5,)
 
 
-def test_the_text_names_types_and_totals(group):
+def test_text_has_types_and_totals(group):
     model = classifier(group)
     text = str(models.summary(model))
     assert "1xreal -> 2x0+2x1+2x2" in text
@@ -61,7 +61,7 @@ def test_the_text_names_types_and_totals(group):
     assert "encoder.blocks.0.attention " in text
 
 
-def test_the_model_is_left_as_it_was(group):
+def test_model_is_not_modified(group):
     model = classifier(group)
     statistics = model.norm.running_rms.clone()
     models.summary(model)

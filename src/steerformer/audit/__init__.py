@@ -1,33 +1,30 @@
-"""What a trained model does under rotations: its logits, its layers, its accuracy, its attention."""
+"""Equivariance audits of trained models: logits, layers, accuracy and Dice under rotations, attention maps."""
 
-from steerformer.audit.angles import accuracy_by_angle
-from steerformer.audit.attention import received_attention
-from steerformer.audit.averaging import averaged_probabilities
-from steerformer.audit.check import Check, check_model, scene_errors
-from steerformer.audit.evaluation import Evaluation, judge, standard_error
+from steerformer.audit.attention_maps import received_attention
+from steerformer.audit.check import (
+    ClassifierCheck,
+    SegmentationCheck,
+    check_classifier,
+    check_segmentation,
+    scene_errors,
+)
 from steerformer.audit.layers import LayerError, layer_errors
 from steerformer.audit.logits import LogitChange, logit_change
-from steerformer.audit.rotations import equally_spaced, random_rotations, sweep_axes
-from steerformer.audit.samples import interpolation, some_cases, some_samples, upright
-from steerformer.audit.segmentation import SegmentationCheck, check_segmentation
-from steerformer.audit.sweep import Case, Scores, Sweep, sweep
+from steerformer.audit.rotations import random_rotations, sweep_axes
+from steerformer.audit.samples import some_cases, some_samples, upright
+from steerformer.audit.sweeps import DiceSweep, SweepScores, accuracy_by_angle, dice_sweep
 
 __all__ = [
-    "Case",
-    "Check",
-    "Evaluation",
+    "ClassifierCheck",
+    "DiceSweep",
     "LayerError",
     "LogitChange",
-    "Scores",
     "SegmentationCheck",
-    "Sweep",
+    "SweepScores",
     "accuracy_by_angle",
-    "averaged_probabilities",
-    "check_model",
+    "check_classifier",
     "check_segmentation",
-    "equally_spaced",
-    "interpolation",
-    "judge",
+    "dice_sweep",
     "layer_errors",
     "logit_change",
     "random_rotations",
@@ -35,8 +32,6 @@ __all__ = [
     "scene_errors",
     "some_cases",
     "some_samples",
-    "standard_error",
-    "sweep",
     "sweep_axes",
     "upright",
 ]

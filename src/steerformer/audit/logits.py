@@ -1,4 +1,4 @@
-"""Do the logits stay when the input turns? Those of every voxel turn with it."""
+"""Change of the logits under rotations of the input: invariant for classes, equivariant for voxels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from steerformer.audit.rotations import input_type, turn
+from steerformer.audit.rotations import input_type, rotate_input
 from steerformer.fields import FieldType
 
 
 @dataclass(frozen=True)
 class LogitChange:
-    r"""Change of the logits of a batch, $\|f(Rx) - f(x)\| / \|f(x) - \bar f\|$, over some rotations.
+    r"""Relative change of the logits of a batch, $\|f(Rx) - f(x)\| / \|f(x) - \bar f\|$, over some rotations.
 
-    It is relative to how logits differ from sample to sample (those of voxels, from voxel to voxel): what they all
-    share says nothing about a sample, and would make changes look small. Logits of voxels are compared with $R f(x)$.
+    It is relative to the spread of the logits over samples (or voxels): an offset that all share carries no
+    information, and would make changes look small. Logits of voxels are compared with $R f(x)$.
     """
 
     rotations: int
     mean: float
     worst: float
-    """Of the rotation that changes them most."""
+    """The largest over rotations."""
     agreement: float
-    """Share of predictions that stay."""
+    """Share of predictions that do not change."""
 
 
 def logit_change(
@@ -35,10 +35,10 @@ def logit_change(
     *,
     mode: str = "bilinear",
 ) -> LogitChange:
-    """Compare the logits of ``x`` with those of ``x`` turned by each rotation.
+    """Compare the logits of ``x`` with those of ``x`` rotated by each rotation.
 
-    Rotations of the grid turn ``x`` exactly. Others interpolate it, so what changes is the input as well as the model's
-    answer; for a measure of the model alone see :func:`~steerformer.audit.layer_errors`.
+    Rotations of the grid are exact. Others interpolate ``x``, so the input changes as well as the model's response; for
+    the model alone see :func:`~steerformer.audit.layer_errors`.
     """
     if not rotations:
         raise ValueError("logit_change needs at least one rotation, got none.")
@@ -50,20 +50,20 @@ def logit_change(
             raise ValueError("the logits of all samples are the same, so there is nothing to compare a change with.")
         changes, same = [], []
         for R in rotations:
-            logits, expected = model(turn(model, x, R, mode=mode)), _turned_logits(model, upright, R)
+            logits, expected = model(rotate_input(model, x, R, mode=mode)), _rotated_logits(model, upright, R)
             changes.append(((logits - expected).norm() / size).item())
             same.append((logits.argmax(1) == expected.argmax(1)).double().mean().item())
     return LogitChange(len(changes), fmean(changes), max(changes), fmean(same))
 
 
-def joined(changes: Sequence[LogitChange]) -> LogitChange:
-    """Those of several batches under the same rotations: means, and the worst of all."""
+def combine_changes(changes: Sequence[LogitChange]) -> LogitChange:
+    """Combine several batches under the same rotations: means, and the worst of all."""
     means, shares = (fmean(getattr(change, key) for change in changes) for key in ("mean", "agreement"))
     return LogitChange(changes[0].rotations, means, max(change.worst for change in changes), shares)
 
 
-def _turned_logits(model: nn.Module, logits: Tensor, R: Tensor) -> Tensor:
-    """What they should become: those of a sample stay, those of voxels move with the voxels."""
+def _rotated_logits(model: nn.Module, logits: Tensor, R: Tensor) -> Tensor:
+    """The expected logits: unchanged for samples, rotated for voxels."""
     if logits.ndim == 2:
         return logits
     out_type = model.out_type

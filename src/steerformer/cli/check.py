@@ -1,59 +1,63 @@
 """``steerformer check``."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from steerformer.cli.check_cases import check_cases, dice_table
-from steerformer.cli.console import console
-from steerformer.cli.runs import Changes, RunFolder, one_line_errors, open_with_data, progress_bar
+from steerformer.cli.console import Overrides, RunArgument, console, one_line_errors, say
 
 if TYPE_CHECKING:
-    from steerformer.audit import Check, SegmentationCheck
-
-_SAMPLES = {2: 500, 3: 40}
-_STEP = {2: 15, 3: 45}
+    from steerformer.audit import ClassifierCheck, DiceSweep, SegmentationCheck, SweepScores
 
 
 def check(
-    run: RunFolder,
-    changes: Changes = None,
+    run: RunArgument,
+    overrides: Overrides = None,
     samples: Annotated[
         int | None,
-        typer.Option(min=1, help="Test samples to turn; 500 images or 40 volumes, of segmentations 10 or 3."),
+        typer.Option(min=1, help="Test samples to rotate; 500 images or 40 volumes, for segmentation 10 or 3."),
     ] = None,
     angles: Annotated[str | None, typer.Option(help="Angles for accuracy or Dice, in degrees: 0,30,60.")] = None,
     control: Annotated[
-        Path | None, typer.Option(metavar="RUN2", help="Segmentation: another run, to stand beside this one.")
+        Path | None, typer.Option(metavar="RUN2", help="Segmentation: another run to compare with.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for check.json and check.png; the run folder.")] = None,
 ) -> None:
-    """Is a trained model equivariant? Its logits, its layers, and its accuracy or Dice when the input turns.
+    """Is a trained model equivariant? Its logits, its layers, and accuracy or Dice against the rotation angle.
 
-    Rotations of the grid (quarter turns) move voxels onto voxels, so there the logits of an equivariant model stay the
-    same up to rounding, or, if each voxel has its own, move with the voxels. If they do not, the command says so and
+    Rotations of the grid, by multiples of 90 degrees, map voxels to voxels, so the logits of an equivariant model are
+    the same up to rounding or, if every voxel has its own, rotate with the voxels. If not, the command says so and
     ends with code 1: a plain CNN must fail here.
 
-    Other rotations are judged on test samples, which have to be interpolated, and layer by layer on smooth scenes that
-    are turned as formulas. Accuracy against angle starts from upright test samples, where the data set has them.
+    Other rotations are measured on test samples, which have to be interpolated, and layer by layer on smooth analytic
+    scenes. Accuracy against angle starts from upright test samples, where the data set has them.
 
-    Segmentations are turned back, and compared with those of the upright samples and with the truth: Dice against
-    angle. 'turning alone' is what interpolation costs, were the model perfect. '--control RUN2' shows another model
-    beside, such as one that is not equivariant.
+    Segmentations are rotated back and compared with those of the upright samples and with the true labels: Dice
+    against angle. 'interpolation only' is what a perfectly equivariant model would reach. '--control RUN2' shows
+    another model beside it, such as one that is not equivariant.
     """
+    from steerformer import open_run
+    from steerformer.cli.progress import progress_bar
+
+    folder = out or run
     with one_line_errors():
-        found, folder = _check(run, changes or [], samples, angles, control), out or run
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(found, folder, {"control_run": control.resolve().name} if control else {})
+        found = open_run(run).check(
+            overrides or [],
+            samples=samples,
+            angles=_parse_angles(angles) if angles else None,
+            control=open_run(control) if control else None,
+            out=folder,
+            progress=progress_bar,
+        )
     console.print(_logits_table(found))
     console.print(_layers_table(found))
-    console.print(_turned_table(found))
-    console.print(
-        f"wrote {folder / 'check.json'} and {folder / 'check.png'}", highlight=False, soft_wrap=True, markup=False
-    )
+    console.print(_angles_table(found))
+    say(f"wrote {folder / 'check.json'} and {folder / 'check.png'}")
     if not found.is_equivariant:
         console.print(
             f"NOT equivariant: a rotation of the grid changes the logits by {found.grid.worst:.1%} "
@@ -62,47 +66,17 @@ def check(
             highlight=False,
         )
         raise typer.Exit(1)
-    console.print(f"equivariant: rotations of the grid change the logits by {found.grid.worst:.1e}, which is rounding.")
+    say(f"equivariant: rotations of the grid change the logits by {found.grid.worst:.1e}, which is rounding.")
 
 
-def _check(
-    folder: Path, words: list[str], samples: int | None, angles: str | None, control: Path | None
-) -> "Check | SegmentationCheck":
-    from steerformer.audit import check_model, interpolation, some_samples, sweep_axes, upright
-    from steerformer.train.tasks import segments
-
-    opened = open_with_data(folder, words, upright)
-    run, config, splits = opened
-    chosen = _angles(angles) if angles else None
-    if segments(run.config.model):
-        return check_cases(opened, words, samples, chosen, control)
-    if control:
-        raise ValueError(
-            "--control is for models that segment, and this one classifies; check the other one by itself."
-        )
-    group = run.model.in_type.group
-    turns = chosen or [float(angle) for angle in range(0, 361, _STEP[group.dim])]
-    x, labels = some_samples(splits.test, samples or _SAMPLES[group.dim])
-    with progress_bar("turning samples", len(turns) * len(sweep_axes(group))) as advance:
-        return check_model(run.model, x, labels, angles=turns, mode=interpolation(config), progress=advance)
-
-
-def _angles(text: str) -> list[float]:
+def _parse_angles(text: str) -> list[float]:
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
-        raise ValueError(f"--angles takes degrees with commas between, such as 0,30,60, got {text!r}.") from None
+        raise ValueError(f"--angles takes degrees separated by commas, such as 0,30,60, got {text!r}.") from None
 
 
-def _write(found: "Check | SegmentationCheck", folder: Path, more: dict[str, str]) -> None:
-    from steerformer import plots
-    from steerformer.files import write_json
-
-    write_json(folder / "check.json", {**found.as_json(), **more})
-    plots.save(plots.check(found), folder / "check.png")
-
-
-def _logits_table(found: "Check | SegmentationCheck") -> Table:
+def _logits_table(found: "ClassifierCheck | SegmentationCheck") -> Table:
     table = Table("rotations", "number", "mean change", "worst", "same class", title="Logits", box=SIMPLE_HEAD)
     changes = {"of the grid, exact": found.grid, "random, interpolated": getattr(found, "arbitrary", None)}
     for name, change in changes.items():
@@ -113,25 +87,46 @@ def _logits_table(found: "Check | SegmentationCheck") -> Table:
     return table
 
 
-def _layers_table(found: "Check | SegmentationCheck") -> Table:
-    table = Table(
-        "layer", "grid", "grid turns", "any rotation", "compared", title="Error of each layer", box=SIMPLE_HEAD
-    )
+def _layers_table(found: "ClassifierCheck | SegmentationCheck") -> Table:
+    title = "Relative equivariance error of each layer"
+    table = Table("layer", "grid", "grid rotations", "random rotations", "compared", title=title, box=SIMPLE_HEAD)
     smooth = {error.name: error for error in found.layers_arbitrary}
     for error in found.layers_grid:
         other = smooth.get(error.name)
-        far = (f"{other.total:.1e}", other.compared) if other else ("-", "-")
+        cells = (f"{other.total:.1e}", other.compared) if other else ("-", "-")
         size = "x".join(map(str, error.grid)) or "-"
-        table.add_row(error.name, size, f"{error.total:.1e}", *far)
+        table.add_row(error.name, size, f"{error.total:.1e}", *cells)
     return table
 
 
-def _turned_table(found: "Check | SegmentationCheck") -> Table:
+def _angles_table(found: "ClassifierCheck | SegmentationCheck") -> Table:
     from steerformer.audit import SegmentationCheck
 
     if isinstance(found, SegmentationCheck):
-        return dice_table(found)
-    table = Table("turned by", *found.accuracy, title=f"Accuracy, {found.samples} samples", box=SIMPLE_HEAD)
+        return _dice_table(found)
+    table = Table("angle", *found.accuracy, title=f"Accuracy, {found.samples} samples", box=SIMPLE_HEAD)
     for i, angle in enumerate(found.angles):
         table.add_row(f"{angle:g}°", *(f"{values[i]:.1%}" for values in found.accuracy.values()))
     return table
+
+
+def _dice_table(found: "SegmentationCheck") -> Table:
+    """A row for each angle, mean over the axes, and one for random rotations."""
+    title = f"Dice with the upright prediction and with the truth, {len(found.cases)} cases"
+    sweeps = {"": found.sweep, **({"control ": found.control} if found.control else {})}
+    names = [f"{who}{what}" for who in sweeps for what in ("upright", "truth")]
+    table = Table("angle", *names, "interpolation only", title=title, box=SIMPLE_HEAD)
+    for i, angle in enumerate(found.sweep.angles):
+        _add_row(table, f"{angle:g}°", [_at_angle(sweep, i) for sweep in sweeps.values()])
+    if found.sweep.random:
+        _add_row(table, "random", [sweep.random for sweep in sweeps.values()])
+    return table
+
+
+def _at_angle(sweep: "DiceSweep", place: int) -> "list[SweepScores]":
+    return [scores[place] for scores in sweep.axes.values()]
+
+
+def _add_row(table: Table, name: str, scores: "Sequence[Sequence[SweepScores]]") -> None:
+    cells = [fmean(getattr(s, key) for s in some) for some in scores for key in ("agreement", "dice")]
+    table.add_row(name, *(f"{cell:.3f}" for cell in (*cells, fmean(s.ceiling for s in scores[0]))))

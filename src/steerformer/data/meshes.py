@@ -1,4 +1,4 @@
-"""Points spread evenly over the surface of a mesh."""
+"""Sampling of points on the surface of meshes in .off files."""
 
 import re
 from collections.abc import Sequence
@@ -9,41 +9,44 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from steerformer.data.base import DataError, generator
+from steerformer.data.seeding import seeded_generator
+from steerformer.io.errors import DataError
 
 POINTS = 2048
-"""As many as the paper takes."""
+"""Points per mesh, as in the paper."""
 _CANDIDATES = 4
-"""Points drawn for each one that is kept."""
+"""Uniform samples per point that farthest-point sampling keeps."""
 _KEY = 3
 
 
-def sample_all(files: Sequence[Path], *, first: int = 0, count: int) -> Float[Tensor, "file count 3"]:
-    """``count`` points on each mesh; the random numbers of a mesh depend on its number alone, from ``first`` on."""
+def sample_meshes(files: Sequence[Path], *, first: int = 0, count: int) -> Float[Tensor, "file count 3"]:
+    """``count`` points on each mesh; random numbers depend only on the number of the mesh, counted from ``first``."""
     candidates = []
     for number, path in enumerate(files, start=first):
         vertices, triangles = read_off(path)
-        candidates.append(on_surface(vertices, triangles, _CANDIDATES * count, generator(_KEY, number), where=path))
-    return farthest(torch.stack(candidates), count)
+        candidates.append(
+            sample_surface(vertices, triangles, _CANDIDATES * count, seeded_generator(_KEY, number), where=path)
+        )
+    return farthest_point_sampling(torch.stack(candidates), count)
 
 
 def read_off(path: Path) -> tuple[Float[Tensor, "vertex 3"], Int[Tensor, "triangle 3"]]:
-    """Vertices and triangles of an .off file; polygons are cut into fans.
+    """Vertices and triangles of an .off file; polygons are triangulated as fans.
 
-    Some files of ModelNet have the counts glued to the header, ``OFF490 518 0``; that is read too.
+    Some files of ModelNet lack the line break after the header, ``OFF490 518 0``; they are read, too.
     """
     try:
         text = re.sub(r"#.*", "", path.read_text(encoding="ascii"))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path} is no .off file: it holds bytes that are no text.") from None
+        raise DataError(f"{path} is not an .off file: it is not text.") from None
     if not text.lstrip().startswith("OFF"):
-        raise DataError(f"{path} is no .off file: its first word is not OFF.")
+        raise DataError(f"{path} is not an .off file: it does not start with OFF.")
     try:
         return _parse(text.lstrip().removeprefix("OFF").split())
     except (ValueError, IndexError):
-        raise DataError(f"{path} is cut short or damaged: its numbers do not fit its counts.") from None
+        raise DataError(f"{path} is truncated or damaged: its numbers do not match its counts.") from None
 
 
 def _parse(words: list[str]) -> tuple[Tensor, Tensor]:
@@ -72,7 +75,7 @@ def _fans(words: list[str], face_count: int) -> np.ndarray:
     return np.array(triangles, dtype=np.int64).reshape(-1, 3)
 
 
-def on_surface(
+def sample_surface(
     vertices: Float[Tensor, "vertex 3"],
     triangles: Int[Tensor, "triangle 3"],
     count: int,
@@ -80,11 +83,11 @@ def on_surface(
     *,
     where: object = "the mesh",
 ) -> Float[Tensor, "count 3"]:
-    """Points drawn uniformly from the surface."""
+    """Sample points uniformly over the surface of a mesh."""
     a, b, c = vertices[triangles].unbind(dim=1)
     areas = torch.linalg.cross(b - a, c - a).norm(dim=1)
     if not areas.sum() > 0:
-        raise DataError(f"{where} has no surface: all its triangles are empty.")
+        raise DataError(f"{where} has no surface: all its triangles have area 0.")
     edges = areas.cumsum(dim=0)
     picks = torch.rand(count, generator=random, dtype=torch.float64) * edges[-1]
     chosen = torch.searchsorted(edges, picks, right=True).clamp_max(len(areas) - 1)
@@ -93,8 +96,8 @@ def on_surface(
     return (a[chosen] + u * (b - a)[chosen] + v * (c - a)[chosen]).float()
 
 
-def farthest(points: Float[Tensor, "batch point 3"], count: int) -> Float[Tensor, "batch count 3"]:
-    """The first ``count`` points if each is the one farthest from all before it, the first being farthest out."""
+def farthest_point_sampling(points: Float[Tensor, "batch point 3"], count: int) -> Float[Tensor, "batch count 3"]:
+    """Farthest-point sampling: each point is the one farthest from all before it, the first from the mean."""
     rows = torch.arange(len(points))
     chosen = (points - points.mean(dim=1, keepdim=True)).square().sum(dim=2).argmax(dim=1)
     distance = torch.full(points.shape[:2], torch.inf, dtype=points.dtype)

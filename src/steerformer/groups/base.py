@@ -1,4 +1,4 @@
-"""What images and volumes do not share, behind one interface; what they share, written once."""
+"""Interface of a rotation group; all that differs between images and volumes is behind it."""
 
 from abc import ABC, abstractmethod
 from itertools import permutations, product
@@ -26,7 +26,7 @@ class Group(ABC):
 
     @abstractmethod
     def irrep_dim(self, degree: int) -> int:
-        """Dimension of the irrep, which is also the number of harmonics of that degree."""
+        """Dimension of the irrep, equal to the number of harmonics of that degree."""
 
     @abstractmethod
     def irrep(self, degree: int, R: Float[Tensor, "*batch dim dim"]) -> Matrices:
@@ -38,19 +38,19 @@ class Group(ABC):
 
         Args:
             degree: harmonic degree.
-            u: unit vectors, coordinates in tensor-axis order (what comes of others is up to the group).
+            u: unit vectors, coordinates in tensor-axis order; for other vectors the result is undefined.
         Returns: orders along the last axis, length ``irrep_dim(degree)``.
         """
 
     @abstractmethod
     def harmonic_degrees(self, degree_out: int, degree_in: int) -> tuple[int, ...]:
-        """Harmonics that turn a field of ``degree_in`` into one of ``degree_out``: all of them, none twice."""
+        """All harmonic degrees of kernels from ``degree_in`` to ``degree_out``, each once."""
 
     @abstractmethod
     def coupling(
         self, degree_out: int, harmonic: int, degree_in: int
     ) -> Float[Tensor, "out harmonic in"] | Complex[Tensor, "out harmonic in"]:
-        r"""Clebsch-Gordan tensor $C$ that makes $\sum_m C_{omi} Y_m(u)$ a steerable matrix.
+        r"""Clebsch-Gordan tensor $C$ for which $\sum_m C_{omi} Y_m(u)$ is a steerable matrix.
 
         $$\rho_{out}(R)\, C(y)\, \rho_{in}(R)^{-1} = C(\rho_J(R)\, y), \qquad \|C(y)\|_F = \|y\|$$
         """
@@ -58,13 +58,13 @@ class Group(ABC):
     @abstractmethod
     def bessel(self, degree: int, x: Any) -> Any:
         r"""Radial part of a plane wave: the mean of $Y(\hat\omega) e^{i\omega\cdot z}$ over all directions
-        $\hat\omega$ is $i^{|J|}\, b_J(|\omega||z|)\, Y(\hat z)$. Takes and gives numpy arrays."""
+        $\hat\omega$ is $i^{|J|}\, b_J(|\omega||z|)\, Y(\hat z)$. Takes and returns numpy arrays."""
 
     @abstractmethod
     def direction_grid(self, degree: int) -> tuple[Float[Tensor, "direction dim"], Float[Tensor, "direction"]]:
-        """Unit vectors and weights (of sum 1) that average functions of direction up to ``degree`` exactly.
+        """Quadrature nodes (unit vectors) and weights (sum 1), exact for functions of direction up to ``degree``.
 
-        The rotations of the voxel grid map the set to itself.
+        The rotations of the voxel grid map the nodes to themselves.
         """
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Group(ABC):
         return q
 
     def grid_rotations(self) -> tuple[Float[Tensor, "dim dim"], ...]:
-        """The rotations that map a square or cubic grid to itself, identity first: 4 in the plane, 24 in space."""
+        """Rotations that map a square or cubic grid to itself, identity first: 4 in 2D, 24 in 3D."""
         found = []
         for axes in permutations(range(self.dim)):
             for signs in product((1.0, -1.0), repeat=self.dim):
@@ -91,15 +91,15 @@ class Group(ABC):
         return tuple(found)
 
     def is_grid_rotation(self, R: Float[Tensor, "dim dim"]) -> bool:
-        """Whether ``R`` maps the voxel grid to itself, to six digits."""
+        """Whether ``R`` maps the voxel grid to itself, within 1e-6."""
         return bool((R - R.round()).abs().max() < 1e-6)
 
     def require_degree(self, degree: object) -> None:
-        """Raise ``ValueError`` unless ``degree`` names an irrep a feature can carry."""
+        """Raise ``ValueError`` unless ``degree`` is the degree of a feature's irrep."""
         if isinstance(degree, bool) or not isinstance(degree, Integral) or degree < 0:
             raise ValueError(
-                f"a degree of {self.name} is an integer >= 0, got {degree!r}; negative frequencies belong to kernels "
-                f"of the plane, a feature of degree k stands for -k too, by its complex conjugate."
+                f"a degree of {self.name} is an integer >= 0, got {degree!r}; negative degrees exist for 2D kernels "
+                f"only, because the complex conjugate of a feature of degree k has degree -k."
             )
 
     def require_rotation(self, R: Tensor) -> None:
@@ -111,25 +111,25 @@ class Group(ABC):
         if R.shape[-2:] != (self.dim, self.dim):
             raise ValueError(
                 f"a rotation of {self.name} is a {self.dim} x {self.dim} matrix, got shape {tuple(R.shape)}; "
-                f"{self.name}.rotation(...) makes one from an angle."
+                f"{self.name}.rotation(...) builds one from an angle."
             )
         defect = (R @ R.mT - torch.eye(self.dim, dtype=R.dtype, device=R.device)).abs().max().item()
         if not defect <= min(100 * torch.finfo(R.dtype).eps ** 0.75, 1e-2):  # also catches NaN
             raise ValueError(
-                f"a rotation is orthogonal, but this matrix has max|R R^T - 1| = {defect:.1e}; "
-                f"it may hold a scaling or a shear, or have lost digits: project it, or build it in float64."
+                f"a rotation is orthogonal, but this matrix has max|R R^T - 1| = {defect:.1e}, perhaps from scaling, "
+                f"shear or rounding; orthogonalize it, or build it in float64."
             )
         if (torch.linalg.det(R.double()) < 0).any():
             raise ValueError(
-                f"{self.name} holds rotations (determinant +1), got a reflection (determinant -1); "
-                f"perhaps one axis was flipped, as when an image is read upside down."
+                f"{self.name} contains rotations (determinant +1), got a reflection (determinant -1); "
+                f"perhaps one axis is flipped."
             )
 
     def __repr__(self) -> str:
         return self.name
 
     def __reduce__(self) -> str:
-        return self.name  # pickles and copies as the module-level value, so that `is` keeps working
+        return self.name  # pickles and copies as the module-level singleton, so that `is` keeps working
 
 
 def _kind(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Rotations of the plane: characters, circular harmonics, trivial couplings."""
+"""SO(2): characters, circular harmonics and trivial couplings."""
 
 import math
 from typing import Any
@@ -49,14 +49,14 @@ class _SO2(Group):
         return jv(abs(degree), x)
 
     def direction_grid(self, degree: int) -> tuple[Float[Tensor, "direction 2"], Float[Tensor, "direction"]]:
-        count = 4 * (degree // 4 + 1)  # above the degree, and mapped to itself by quarter turns
+        count = 4 * (degree // 4 + 1)  # above the degree, and a multiple of 4 for rotations by 90 degrees
         angles = torch.arange(count, dtype=torch.float64) * (2 * math.pi / count)
         return torch.stack([angles.cos(), angles.sin()], dim=1), torch.full((count,), 1 / count, dtype=torch.float64)
 
     def rotation(self, angle: float, axis: tuple[float, ...] | None = None) -> Float[Tensor, "2 2"]:
         """Rotation by ``angle`` in radians that takes the first axis towards the second, float64."""
         if axis is not None:
-            raise ValueError(f"a rotation of the plane has no axis, got axis={axis}; for volumes use SO3.rotation.")
+            raise ValueError(f"a rotation of SO2 has no axis, got axis={axis}; for volumes use SO3.rotation.")
         c, s = math.cos(angle), math.sin(angle)
         return torch.tensor([[c, -s], [s, c]], dtype=torch.float64)
 
@@ -66,4 +66,4 @@ def _character(degree: int, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 SO2 = _SO2()
-"""The rotations of the plane, for images."""
+"""Rotations of the plane, for images."""

@@ -1,4 +1,4 @@
-"""Rotations of space: Wigner matrices, spherical harmonics and Clebsch-Gordan coefficients, all real."""
+"""SO(3): Wigner D-matrices, spherical harmonics and Clebsch-Gordan coefficients, all real."""
 
 import math
 from functools import cache
@@ -14,9 +14,9 @@ from steerformer.groups.base import Group
 class _SO3(Group):
     r"""Irreps $D^\ell(R)$ in the real basis of e3nn; $D^1(R) = R$ and $Y_1(u) = u$.
 
-    Only the couplings come from e3nn. Harmonics and Wigner matrices follow from them, one degree at a time, by
-    coupling with $Y_1(u) = u$ and $D^1(R) = R$. This knows no largest degree (e3nn's harmonics end at 11) and no
-    Euler angles, which near the poles cost half of all digits.
+    Only the couplings come from e3nn. Harmonics and Wigner matrices follow by coupling each degree with $Y_1(u) = u$
+    and $D^1(R) = R$. This has no largest degree (e3nn's harmonics end at 11) and avoids Euler angles, which lose half
+    of the digits near the poles.
     """
 
     name = "SO3"
@@ -39,7 +39,7 @@ class _SO3(Group):
         self.require_degree(degree)
         Y = torch.ones_like(u[..., :1])
         for step in range(1, degree + 1):
-            # The stretched product keeps the share step / (2 step - 1) of the squared length, whatever u.
+            # the stretched product keeps the fraction step / (2 step - 1) of the squared norm, for every u
             scale = math.sqrt((2 * step - 1) / step)
             Y = scale * torch.einsum("iaj,...i,...a->...j", _raising(step).to(u), Y, u)
         return Y
@@ -65,15 +65,15 @@ class _SO3(Group):
 
         known = [*range(3, 32, 2), *range(35, 132, 6)]
         if degree > known[-1]:
-            raise ValueError(f"grids of directions resolve degrees up to {known[-1]}, got {degree}.")
+            raise ValueError(f"direction grids resolve degrees up to {known[-1]}, got {degree}.")
         points, weights = lebedev_rule(next(n for n in known if n >= degree))
         return torch.from_numpy(points.T.copy()), torch.from_numpy(weights / (4 * math.pi))
 
     def rotation(self, angle: float, axis: tuple[float, ...] | None = None) -> Float[Tensor, "3 3"]:
-        """Rotation by ``angle`` in radians about ``axis`` (right-handed, any length but zero), float64."""
+        """Right-handed rotation by ``angle`` in radians about ``axis`` (of any nonzero length), float64."""
         length = 0.0 if axis is None or len(axis) != 3 else math.hypot(*axis)
         if axis is None or not 0 < length < math.inf:
-            raise ValueError(f"SO3.rotation needs an axis of three numbers, finite and not all zero, got {axis}.")
+            raise ValueError(f"SO3.rotation needs an axis of three finite numbers, not all zero, got {axis}.")
         x, y, z = (coordinate / length for coordinate in axis)
         cross = torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
         return torch.eye(3, dtype=torch.float64) + math.sin(angle) * cross + (1 - math.cos(angle)) * cross @ cross
@@ -81,7 +81,7 @@ class _SO3(Group):
 
 @cache
 def _wigner_3j(l1: int, l2: int, l3: int) -> Tensor:
-    from e3nn import o3  # takes two seconds to import: only those who work in space wait for it
+    from e3nn import o3  # imported late: it takes two seconds, and images do not need it
 
     return o3.wigner_3j(l1, l2, l3, dtype=torch.float64, device=torch.device("cpu"))
 
@@ -93,4 +93,4 @@ def _raising(degree: int) -> Tensor:
 
 
 SO3 = _SO3()
-"""The rotations of space, for volumes."""
+"""Rotations of space, for volumes."""

@@ -1,8 +1,16 @@
-"""Segmenting new images and volumes, of any size, within a budget of memory."""
+"""Inference: predictions for arrays and files, of any size, within a memory limit; evaluation of trained models."""
 
-from steerformer.infer.appetite import Appetite
 from steerformer.infer.memory import free_memory, parse_bytes
-from steerformer.infer.scans import Segmented, segment
+from steerformer.infer.segmentation import Segmentation, segment
+from steerformer.infer.window_memory import WindowMemory
 from steerformer.infer.windows import predict_labels, predict_logits
 
-__all__ = ["Appetite", "Segmented", "free_memory", "parse_bytes", "predict_labels", "predict_logits", "segment"]
+__all__ = [
+    "Segmentation",
+    "WindowMemory",
+    "free_memory",
+    "parse_bytes",
+    "predict_labels",
+    "predict_logits",
+    "segment",
+]

@@ -1,4 +1,4 @@
-"""Labels and logits of images and volumes of any size: whole where they fit into memory, else window by window."""
+"""Sliding-window inference within a memory limit: labels and logits of images and volumes of any size."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from steerformer.infer.appetite import Appetite
-from steerformer.infer.memory import as_text, resident
+from steerformer.infer.memory import format_bytes, resident
+from steerformer.infer.window_memory import WindowMemory
+from steerformer.models.eval_mode import eval_mode
 
 _SIGMA = 0.125  # of the weights, in sides of the window
 _LEAST_WEIGHT = 1e-3
-_SPARE = 48 * 2**20  # bytes for all that is small: Python's objects, caches of libraries
+_SPARE = 48 * 2**20  # bytes for small objects and caches of libraries
 Span = tuple[int, int]
 
 
@@ -24,24 +25,26 @@ def predict_labels(
     memory: int | None = None,
     overlap: float = 0.25,
     progress: Callable[[float], object] = lambda share: None,
-    appetite: Appetite | None = None,
+    window_memory: WindowMemory | None = None,
     later: int = 0,
 ) -> Integer[Tensor, "*space"]:
-    """The class of every voxel, uint8 (int16 for more than 256 classes), on the CPU.
+    """Predict the class of every voxel, as uint8 (int16 for more than 256 classes), on the CPU.
 
     Args:
-        model: takes windows ``(1, channels, *space)`` of any size and gives logits on the same grid.
-        x: one image or volume, as the model was trained to see it.
-        memory: bytes that the process may have at its peak, all it has already included; ``None`` for no limit. What
-            does not fit whole is predicted in windows, and their logits are averaged with Gaussian weights.
-        overlap: share of a window that the next one along an axis sees again.
-        progress: told the share that was done, after each window.
-        appetite: what is known about the model's need of memory, to be shared by many calls.
-        later: bytes that the caller will take beside the result, after the last window.
+        model: maps windows ``(1, channels, *space)`` of any size to logits on the same grid.
+        x: one preprocessed image or volume.
+        memory: limit for the peak memory of the process in bytes; ``None`` for no limit. An input that does not fit as
+            a whole is predicted in windows, whose logits are averaged with Gaussian weights.
+        overlap: fraction of a window that the next one along an axis overlaps.
+        progress: called with the fraction done, after each window.
+        window_memory: measurements of the model's peak memory, shared by many calls.
+        later: bytes that the caller will need besides the result, after the last window.
     """
     dtype = torch.uint8 if _classes(model) <= 256 else torch.int16
     labels = torch.empty(x.shape[1:], dtype=dtype)
-    for planes, logits in _in_parts(model, x, memory, overlap, progress, appetite, kept=labels.nbytes, later=later):
+    for planes, logits in _in_parts(
+        model, x, memory, overlap, progress, window_memory, kept=labels.nbytes, later=later
+    ):
         for plane, values in zip(range(planes.start, planes.stop), logits.unbind(1), strict=True):
             labels[plane] = values.argmax(0)  # of one plane: argmax takes eight bytes for each voxel
     return labels
@@ -54,55 +57,55 @@ def predict_logits(
     memory: int | None = None,
     overlap: float = 0.25,
     progress: Callable[[float], object] = lambda share: None,
-    appetite: Appetite | None = None,
+    window_memory: WindowMemory | None = None,
     later: int = 0,
 ) -> Float[Tensor, "classes *space"]:
-    """Logits of every voxel, on the CPU; see :func:`predict_labels`."""
+    """Predict the logits of every voxel, on the CPU; see :func:`predict_labels`."""
     found = torch.empty(_classes(model), *x.shape[1:], dtype=torch.float32)
-    for planes, logits in _in_parts(model, x, memory, overlap, progress, appetite, kept=found.nbytes, later=later):
+    for planes, logits in _in_parts(model, x, memory, overlap, progress, window_memory, kept=found.nbytes, later=later):
         found[:, planes] = logits
     return found
 
 
 def choose_window(
-    appetite: Appetite, size: Sequence[int], classes: int, memory: int | None, *, kept: int = 0, later: int = 0
+    window_memory: WindowMemory, size: Sequence[int], classes: int, memory: int | None, *, kept: int = 0, later: int = 0
 ) -> tuple[int, ...]:
-    """The largest window of a volume that fits into ``memory``, and beside it ``kept`` bytes of results.
+    """The largest window of a volume that fits into ``memory`` beside ``kept`` bytes of results.
 
-    Sides are alike but for what the model's stride leaves of each axis, unless the volume ends before. ``later`` are
-    bytes that are taken when no window is left.
+    Sides are equal except for the remainder of each axis by the model's stride, and limited by the volume. ``later``
+    are bytes needed after the last window.
     """
     if memory is None:
         return tuple(size)
     room = memory - resident() - kept - _SPARE
-    stride = appetite.stride
+    stride = window_memory.stride
 
     def windows() -> Iterator[tuple[int, ...]]:
         for side in range(stride * math.ceil(max(size) / stride), 0, -stride):
             yield tuple(_side(n, side, stride) for n in size)
 
     def need(window: tuple[int, ...]) -> int:
-        return appetite.of(math.prod(window)) + _slab(size, window, classes)
+        return window_memory.predict(math.prod(window)) + _slab(size, window, classes)
 
     def largest() -> tuple[int, ...]:
         return next((window for window in windows() if need(window) <= room), list(windows())[-1])
 
-    appetite.learn(size, lambda: math.prod(largest()), room)
+    window_memory.calibrate(size, lambda: math.prod(largest()), room)
     window = largest()
     taken = max(need(window), later)
     if taken > room:
         least = memory - room + taken
         raise ValueError(
-            f"{as_text(memory)} of memory are too little: a volume of {' x '.join(map(str, size))} takes "
-            f"{as_text(least)} in all, however small the windows; allow more, such as {as_text(1.25 * least)}."
+            f"{format_bytes(memory)} of memory are not enough: a volume of {' x '.join(map(str, size))} takes "
+            f"{format_bytes(least)} even with the smallest windows; allow more, such as {format_bytes(1.25 * least)}."
         )
     return window
 
 
 def spans(n: int, window: int, stride: int, overlap: float) -> list[Span]:
-    """Where windows along an axis of ``n`` voxels begin and end, equally spaced but for steps of the stride.
+    """Start and end of the windows along an axis of ``n`` voxels, equally spaced up to the stride.
 
-    They begin at multiples of the stride; ``n - window`` is one, too.
+    They start at multiples of the stride; ``n - window`` is one, too.
 
     >>> spans(10, 4, 2, 0.5)
     [(0, 4), (2, 6), (4, 8), (6, 10)]
@@ -118,10 +121,10 @@ def spans(n: int, window: int, stride: int, overlap: float) -> list[Span]:
 
 
 def _side(n: int, side: int, stride: int) -> int:
-    """A window's side along an axis of ``n`` voxels: ``side`` and what the stride leaves of the axis.
+    """A window's side along an axis of ``n`` voxels: ``side`` plus the remainder of the axis by the stride.
 
-    A network pads a grid that its poolings do not divide. Windows that leave the same, and begin at multiples of the
-    stride, are padded alike, so that the same voxels are pooled together as in the whole.
+    A network pads a grid that its poolings do not divide. Windows with the same remainder that start at multiples of
+    the stride are padded alike, so that the same voxels are pooled together as in the whole volume.
     """
     return min(side + n % stride, n)
 
@@ -132,32 +135,27 @@ def _in_parts(
     memory: int | None,
     overlap: float,
     progress: Callable[[float], object],
-    appetite: Appetite | None,
+    window_memory: WindowMemory | None,
     *,
     kept: int,
     later: int,
 ) -> Iterator[tuple[slice, Tensor]]:
     """Planes of the first axis and their logits, in eval mode and without gradients."""
     if not 0 <= overlap < 1:
-        raise ValueError(f"overlap is a share of a window from 0 to below 1, got {overlap}.")
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            appetite = appetite or Appetite(model)
-            window = choose_window(appetite, x.shape[1:], _classes(model), memory, kept=kept, later=later)
-            rows = [spans(n, side, appetite.stride, overlap) for n, side in zip(x.shape[1:], window, strict=True)]
-            yield from _stitched(model, x, rows, progress)
-    finally:
-        model.train(training)
+        raise ValueError(f"overlap is a fraction of a window from 0 to below 1, got {overlap}.")
+    with eval_mode(model):
+        window_memory = window_memory or WindowMemory(model)
+        window = choose_window(window_memory, x.shape[1:], _classes(model), memory, kept=kept, later=later)
+        rows = [spans(n, side, window_memory.stride, overlap) for n, side in zip(x.shape[1:], window, strict=True)]
+        yield from _stitched(model, x, rows, progress)
 
 
 def _stitched(
     model: nn.Module, x: Tensor, rows: Sequence[Sequence[Span]], progress: Callable[[float], object]
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Logits ``(classes, planes, ...)`` of planes of the first axis, as soon as no further window sees them.
+    """Logits ``(classes, planes, ...)`` of planes of the first axis, as soon as no further window overlaps them.
 
-    So no more than the planes of one window are ever kept, however large the volume and however many its classes.
+    At most the planes of one window are held in memory, however large the volume and its number of classes.
     """
     like, first, others = next(model.parameters(), torch.zeros(())), rows[0], list(product(*rows[1:]))
     share = 1 / (len(first) * len(others))
@@ -184,7 +182,7 @@ def _stitched(
 
 
 def _weights(window: Sequence[int]) -> Tensor:
-    """Weights of a window's voxels: those at its border lack surroundings, and count less."""
+    """Gaussian weights of a window's voxels: those at its border lack context, and count less."""
     weights = torch.ones(())
     for n in window:
         places = torch.arange(n) - (n - 1) / 2
@@ -193,7 +191,7 @@ def _weights(window: Sequence[int]) -> Tensor:
 
 
 def _slab(size: Sequence[int], window: Sequence[int], classes: int) -> int:
-    """Bytes of the sums that are kept while windows are run: logits and weights, in single precision, and a copy."""
+    """Bytes of the running sums: logits and weights in single precision, and a copy."""
     return 0 if tuple(window) == tuple(size) else 4 * (classes + 2) * window[0] * math.prod(size[1:])
 
 

@@ -1,4 +1,4 @@
-"""Steerable kernels, at any point or on voxels, for any pair of field types."""
+"""Steerable kernels between any two field types, on continuous points or on voxel grids."""
 
 from steerformer.kernels.basis import HarmonicSource, KernelBasis, KernelPath, RingsAtPoints
 from steerformer.kernels.rings import HarmonicFunctions, Rings

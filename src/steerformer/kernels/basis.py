@@ -1,4 +1,4 @@
-"""Steerable kernels between two field types: harmonic functions x couplings x weights."""
+"""Basis of steerable kernels between two field types: harmonic functions times couplings."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from steerformer.kernels.voxels import VoxelKernels
 
 @runtime_checkable
 class HarmonicSource(Protocol):
-    """Where a basis gets its functions from: :class:`VoxelKernels` or :class:`RingsAtPoints`."""
+    """Source of a basis's harmonic functions: :class:`VoxelKernels` or :class:`RingsAtPoints`."""
 
     def __hash__(self) -> int: ...
 
@@ -30,7 +30,7 @@ class HarmonicSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RingsAtPoints:
-    """Continuous :class:`Rings`, seen at the given points, in float64."""
+    """Continuous :class:`Rings` evaluated at given points, in float64."""
 
     rings: Rings
     points: Float[Tensor, "*points dim"]
@@ -51,7 +51,7 @@ class RingsAtPoints:
 
 @dataclass(frozen=True)
 class KernelPath:
-    """One basis kernel: the degrees it joins, its harmonic and profile, how purely it turns, how loudly it responds."""
+    """One basis kernel: the degrees it connects, its harmonic, radial profile, purity, and gain at each frequency."""
 
     degree_out: int
     degree_in: int
@@ -62,17 +62,17 @@ class KernelPath:
 
 
 class KernelBasis(ExactConstants):
-    r"""All kernels between two field types that make a convolution equivariant (paper, eqs. 1-2).
+    r"""Basis of all steerable kernels between two field types (paper, eqs. 1-2).
 
     $$K(z) = \sum_p w_p\, \varphi_p(z), \qquad K(Rz) = \rho_{out}(R)\, K(z)\, \rho_{in}(R)^{-1}$$
 
-    Each pair of degrees has one complex weight per copy out, copy in and :class:`KernelPath`; a pair that no path joins
-    has none. Between real scalars the weights are real. Each basis kernel of a voxel source has unit norm or unit
-    response, as the source was told.
+    Each pair of degrees has one complex weight per copy out, copy in and :class:`KernelPath`; a pair without path has
+    none. Between real scalars the weights are real. Each basis kernel of a voxel source has unit norm or unit response,
+    according to the source's ``normalization``.
 
-    Calling the basis with weights of shape ``(weight_parts, num_weights)`` gives the kernel, a real tensor
-    ``(out_type.channels, in_type.channels, *points)`` that a plain torch convolution takes. Weights come pair of
-    degrees after pair (out, then in), within a pair as ``(copy out, copy in, path)``. The basis is held in float64 and
+    Calling the basis with weights of shape ``(weight_parts, num_weights)`` returns the kernel, a real tensor
+    ``(out_type.channels, in_type.channels, *points)``: the weight of a plain torch convolution. Weights are ordered by
+    pair of degrees (out, then in), within a pair as ``(copy out, copy in, path)``. The basis is stored in float64 and
     cast to the module's dtype, so that ``.double()`` is exact to double precision.
 
     >>> from steerformer import SO3, FieldType
@@ -90,12 +90,12 @@ class KernelBasis(ExactConstants):
         groups = {in_type.group, out_type.group, source.group}
         if len(groups) > 1:
             raise ValueError(
-                f"a kernel lives in one group, got {in_type!r} in, {out_type!r} out and functions of {source.group}; "
-                f"images take SO2 throughout, volumes SO3."
+                f"a kernel needs one group, got {in_type!r} in, {out_type!r} out and functions of {source.group}; "
+                f"use SO2 for images, SO3 for volumes."
             )
         self.in_type, self.out_type, self.source = in_type, out_type, source
         self.pairs = [(out, inp) for out in out_type.degrees for inp in in_type.degrees]
-        with torch.device("cpu"):  # numbers are needed, wherever the module is to live
+        with torch.device("cpu"):  # values are needed, even if the module is built on "meta"
             coupled = [_coupled(source, *pair) for pair in self.pairs]
         self.paths = tuple(path for paths, _ in coupled for path in paths)
         self.points_shape = tuple(coupled[0][1].shape[3:])
@@ -109,11 +109,12 @@ class KernelBasis(ExactConstants):
             self.register_constant(f"_pair{i}", _complex_columns(values))
 
     def forward(self, weights: Float[Tensor, "part weight"]) -> Float[Tensor, "out in *points"]:
+        """Assemble the real kernel from weights."""
         kernel = self.assemble(weights)
         return real_kernel(kernel, out_real=self.out_type.real, in_real=self.in_type.real)
 
     def assemble(self, weights: Float[Tensor, "part weight"]) -> Float[Tensor, "2 half_out half_in *points"]:
-        """Real and imaginary part of the complex kernel, orders and copies packed as in the field types."""
+        """Real and imaginary part of the complex kernel, with channels ordered as in the field types."""
         if weights.shape != (self.weight_parts, self.num_weights):
             expected = (self.weight_parts, self.num_weights)
             raise ValueError(f"this basis takes weights of shape {expected}, got {tuple(weights.shape)}.")
@@ -130,7 +131,7 @@ class KernelBasis(ExactConstants):
         weights = weights.reshape(self.weight_parts, copies_out * copies_in, paths)
         if self.weight_parts == 1:
             kernel = weights[0] @ values[:paths]
-        else:  # (a + ib)(c + id): both parts of the weight meet both parts of the function in one product
+        else:  # (a + ib)(c + id) as one product of both parts of the weight with both parts of the function
             kernel = torch.cat([weights[0], weights[1]], dim=1) @ values
         kernel = kernel.reshape(copies_out, copies_in, 2, out, inp, *self.points_shape)
         return kernel.permute(2, 3, 0, 4, 1, *range(5, kernel.ndim)).flatten(3, 4).flatten(1, 2)
@@ -143,7 +144,7 @@ class KernelBasis(ExactConstants):
 def real_kernel(
     kernel: Float[Tensor, "2 half_out half_in *points"], *, out_real: bool, in_real: bool
 ) -> Float[Tensor, "out in *points"]:
-    """A complex kernel as a real one, without columns or rows for imaginary parts that are not there."""
+    """Real form of a complex kernel, without the rows or columns of absent imaginary parts."""
     re, im = kernel
     first = re if in_real else torch.cat([re, -im], dim=1)
     if out_real:
@@ -152,7 +153,7 @@ def real_kernel(
 
 
 def _coupled(source: HarmonicSource, degree_out: int, degree_in: int) -> tuple[tuple[KernelPath, ...], Tensor]:
-    """Paths between two degrees and their kernels, ``(path, order_out, order_in, *points)``."""
+    """Paths between two degrees, and their kernels ``(path, order_out, order_in, *points)``."""
     return (_couple_once if isinstance(source, VoxelKernels) else _couple)(source, degree_out, degree_in)
 
 
@@ -168,11 +169,11 @@ def _couple(source: HarmonicSource, degree_out: int, degree_in: int) -> tuple[tu
     return tuple(paths), torch.cat(kernels)
 
 
-_couple_once = lru_cache(maxsize=512)(_couple)  # voxel kernels are values: all layers share them
+_couple_once = lru_cache(maxsize=512)(_couple)  # voxel kernels are hashable, so all layers share them
 
 
 def _complex_columns(values: Tensor) -> Tensor:
-    """Rows that real and imaginary part of a weight multiply; columns for both parts of the product."""
+    """Real form for products with weights: rows for both parts of the weight, columns for both parts of the result."""
     flat = values.flatten(1)
     re, im = (flat.real, flat.imag) if flat.is_complex() else (flat, torch.zeros_like(flat))
     return torch.cat([torch.cat([re, im], dim=1), torch.cat([-im, re], dim=1)])

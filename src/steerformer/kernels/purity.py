@@ -1,10 +1,10 @@
-r"""How purely a voxel kernel turns, and which kernels turn most purely.
+r"""Purity of voxel kernels: the equivariant fraction of their response, and the kernels that maximize it.
 
 Let $V(\omega) = \sum_z v(z)\, e^{i\omega\cdot z}$ be the response of a voxel kernel to plane waves and $S$ the power
-spectrum of the signals. All its energy is $T = \int S |V|^2$; the part that turns as harmonic $J$ should is $G_J$. The
-purity $\lambda = G_J / T$ is the share of the response that turns rightly: over uniformly random rotations the relative
-error of a single kernel is $\sqrt{2(1-\lambda)}$. Both forms need one integral over $|\omega|$ only, because $T(z,z')$
-depends on $|z-z'|$, and because the plane-wave expansion leaves in $G_J$ just the overlaps
+spectrum of the signals. The total energy is $T = \int S |V|^2$; the part that transforms as harmonic $J$ is $G_J$. The
+purity $\lambda = G_J / T$ is the equivariant fraction of the response: over uniformly random rotations the relative
+error of a single kernel is $\sqrt{2(1-\lambda)}$. Both forms need only one integral over $|\omega|$, because $T(z,z')$
+depends on $|z-z'|$, and because the plane-wave expansion reduces $G_J$ to the overlaps
 $s_r = \sum_{|z|=r} Y_J(\hat z)^\dagger v(z)$ with each shell of voxels (docs/theory.md, "Kernels that know the grid").
 """
 
@@ -24,10 +24,10 @@ _GAIN_FREQUENCIES = 17
 
 
 class GridForms:
-    """The forms T and G of one grid and spectrum, and the kernels built from them, in numpy float64.
+    """Quadratic forms T and G of one grid and spectrum, and the kernels built from them, in numpy float64.
 
     Kernels are arrays ``(voxel, order, kernel)``. Lengths (``steps`` between voxels, ``rings``) are physical; ``unit``
-    is the length in which the spectrum counts; distances equal to 1e-9 of it are one shell.
+    is the spectrum's unit of length; voxels whose distances agree within 1e-9 of it form one shell.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class GridForms:
         return cho_solve(self._factor, b.reshape(len(b), -1)).reshape(b.shape)
 
     def waves(self, harmonic: int, radii: Array) -> Array:
-        """Radial parts of plane waves, one row a radius, one column a frequency."""
+        """Radial parts of plane waves, ``(radius, frequency)``."""
         return self.group.bessel(harmonic, np.asarray(radii)[:, None] * self.omega)
 
     def harmonics(self, harmonic: int) -> Array:
@@ -79,14 +79,14 @@ class GridForms:
         return values.permute(2, 1, 0).numpy()
 
     def fitted(self, harmonic: int) -> Array:
-        degree = abs(harmonic)  # harmonics J and -J of the plane share their radial part
+        degree = abs(harmonic)  # in 2D harmonics J and -J share their radial part
         if degree not in self._ring_correlations:
             self._ring_correlations[degree] = self._correlate_rings(degree)
         profiles = self._ring_correlations[degree]
         return self.solve(self.harmonics(harmonic)[:, :, None] * profiles[self.shell, None, :])  # voxel, order, ring
 
     def _correlate_rings(self, harmonic: int) -> Array:
-        """The continuous rings correlated with the signal's autocorrelation, at each shell: ``(shell, ring)``."""
+        """Continuous rings convolved with the signal's autocorrelation, at each shell: ``(shell, ring)``."""
         r, weights = gauss_legendre(96, self.ring_end)
         radii = torch.tensor(self.rings.radii_of(harmonic), dtype=torch.float64)
         rings = self.rings.profile(radii[:, None], torch.from_numpy(r)).numpy()
@@ -95,7 +95,7 @@ class GridForms:
 
     def purest(self, harmonic: int) -> Array:
         Y = self.harmonics(harmonic)
-        shells = np.flatnonzero((self.radii > 0) | (harmonic == 0))  # at the origin only degree 0 lives
+        shells = np.flatnonzero((self.radii > 0) | (harmonic == 0))  # at the origin only degree 0 is nonzero
         candidates = Y[:, :, None] * (self.shell[:, None] == shells)[:, None, :]  # voxel, order, shell
         solved = self.solve(candidates)
         if len(shells) == 0:
@@ -107,17 +107,17 @@ class GridForms:
         purity, modes = np.linalg.eigh(L.T @ M @ L)
         profile = np.linalg.solve(L.T, modes[:, ::-1])  # largest purity first
         transfer = np.sqrt(self.weight)[:, None] * (B.T @ (Q @ profile))
-        # eigh leaves the sign open; the peak of the transfer function settles it, whatever shells rounding makes
+        # eigh leaves the sign undetermined; the peak of the transfer function fixes it independently of rounding
         profile *= np.sign(transfer[np.abs(transfer).argmax(axis=0), np.arange(len(purity))])
         return solved @ profile
 
     def energies(self, harmonic: int, v: Array) -> tuple[Array, Array]:
-        """Energy that turns rightly, and all energy, of kernels ``(voxel, order, kernel)``."""
-        right = self.weight @ self._wave_energies(harmonic, v, self.omega)
-        return right, np.einsum("zmk,zy,ymk->k", v.conj(), self.T, v, optimize=True).real
+        """Equivariant energy and total energy of kernels ``(voxel, order, kernel)``."""
+        equivariant = self.weight @ self._wave_energies(harmonic, v, self.omega)
+        return equivariant, np.einsum("zmk,zy,ymk->k", v.conj(), self.T, v, optimize=True).real
 
     def gain(self, harmonic: int, v: Array) -> Array:
-        """Energy that turns rightly in the response to waves of a few frequencies, ``(kernel, frequency)``."""
+        """Equivariant energy of the response to plane waves at a few frequencies, ``(kernel, frequency)``."""
         return self._wave_energies(harmonic, v, np.linspace(0, self.nyquist, _GAIN_FREQUENCIES)).T
 
     def _wave_energies(self, harmonic: int, v: Array, omega: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Gaussian rings (in space: shells) times harmonics: steerable functions of a continuous position."""
+"""Gaussian rings (shells in 3D) times harmonics: steerable functions of a continuous position."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,20 +11,20 @@ from steerformer.groups import Group
 
 
 class HarmonicFunctions(NamedTuple):
-    r"""Functions that carry one harmonic, $v(Rz) = \rho_J(R)\,v(z)$."""
+    r"""Functions that transform as one harmonic, $v(Rz) = \rho_J(R)\,v(z)$."""
 
     values: Float[Tensor, "function order *points"] | Complex[Tensor, "function order *points"]
     purity: Float[Tensor, "function"]
-    r"""Share $\lambda$ of each response that turns as it should."""
+    r"""Equivariant fraction $\lambda$ of each response."""
     gain: Float[Tensor, "function frequency"]
-    """Mean square of the right part of the response to plane waves, at frequencies from 0 to half a wave a step."""
+    """Mean square of the equivariant part of the response to plane waves, from frequency 0 to Nyquist."""
 
 
 @dataclass(frozen=True)
 class Rings:
-    r"""The functions $e^{-(|z|-r_p)^2/2w^2}\, Y_J(z/|z|)$ for a few radii $r_p$, as every peer samples them.
+    r"""Gaussian rings times harmonics, $e^{-(|z|-r_p)^2/2w^2}\, Y_J(z/|z|)$, at a few radii $r_p$.
 
-    A ring of radius 0 is a blob: it has no direction, so it carries the harmonic of degree 0 only.
+    A ring of radius 0 is a blob: it has no direction, so it exists for harmonic 0 only.
 
     >>> from steerformer import SO2
     >>> Rings(SO2, radii=(0.0, 1.0, 2.0)).functions(1, torch.randn(50, 2)).values.shape  # function, order, points
@@ -43,7 +43,7 @@ class Rings:
             raise ValueError(f"rings need a width > 0, got {self.width}.")
 
     def radii_of(self, harmonic: int) -> tuple[float, ...]:
-        """Radii of the rings that carry this harmonic."""
+        """Radii of the rings with this harmonic."""
         return tuple(radius for radius in self.radii if radius > 0 or harmonic == 0)
 
     def profile(self, radius: float | Float[Tensor, "..."], r: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -51,7 +51,7 @@ class Rings:
         return torch.exp(-((r - radius) ** 2) / (2 * self.width**2))
 
     def functions(self, harmonic: int, points: Float[Tensor, "*points dim"]) -> HarmonicFunctions:
-        """All rings that carry ``harmonic``, at any points; exact, so of purity 1; a gain they have on grids only."""
+        """All rings with this harmonic at any points: exact, so purity is 1; gain is defined on grids only."""
         r = points.norm(dim=-1)
         Y = direction_harmonics(self.group, harmonic, points).movedim(-1, 0)
         rings = [self.profile(radius, r) * Y for radius in self.radii_of(harmonic)]
@@ -63,8 +63,8 @@ class Rings:
 def direction_harmonics(
     group: Group, harmonic: int, points: Float[Tensor, "*points dim"]
 ) -> Float[Tensor, "*points order"] | Complex[Tensor, "*points order"]:
-    """Harmonics of the directions of ``points``; the origin has none, so there all but degree 0 vanish."""
+    """Harmonics of the directions of ``points``; at the origin all but degree 0 are zero."""
     r = points.norm(dim=-1, keepdim=True)
-    away = r > 0
-    Y = group.harmonics(harmonic, points / torch.where(away, r, 1.0))
-    return Y if harmonic == 0 else Y * away
+    nonzero = r > 0
+    Y = group.harmonics(harmonic, points / torch.where(nonzero, r, 1.0))
+    return Y if harmonic == 0 else Y * nonzero

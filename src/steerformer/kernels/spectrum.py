@@ -1,4 +1,4 @@
-"""The signals a kernel is judged by: an isotropic power spectrum, and integrals over it."""
+"""Isotropic power spectrum of signals, and integrals over it."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Kind = Literal["gaussian", "natural"]
-_OUTER_SCALE = 64.0  # voxels; 1/|w|^2 has no finite energy without one
+_OUTER_SCALE = 64.0  # voxels; without it 1/|w|^2 has infinite energy
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Spectrum:
 
     Args:
         kind: ``"gaussian"``: white noise smoothed by a Gaussian, $S = e^{-\sigma^2\omega^2}$; ``"natural"``: the
-            $1/|\omega|^2$ of natural images under the same smoothing, levelled off beyond 64 voxels.
+            $1/|\omega|^2$ of natural images under the same smoothing, constant beyond 64 voxels.
         sigma: standard deviation of the smoothing, in voxels.
-        noise: variance of white noise on top of the unit variance of the signal. Fitted and purest kernels keep it
-            down as well; it also parts kernels that would else be equally pure, so that they are the same everywhere.
+        noise: variance of white noise added to the signal's unit variance. Fitted and purest kernels suppress it; it
+            also separates kernels that would otherwise be equally pure, which makes them reproducible.
     """
 
     kind: Kind = "gaussian"
@@ -33,13 +33,16 @@ class Spectrum:
         if not 0.1 <= self.sigma <= 100:
             raise ValueError(f"the smoothing of a spectrum has a sigma of 0.1 to 100 voxels, got {self.sigma}.")
         if not self.noise >= 1e-9:
-            raise ValueError(f"the noise is a variance >= 1e-9, below which rounding decides, got {self.noise}.")
+            raise ValueError(f"the noise is a variance >= 1e-9 (below, rounding dominates), got {self.noise}.")
 
     def quadrature(self, dim: int, *, unit: float, reach: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         r"""Nodes $|\omega|$ and weights for $\int S(|\omega|)\, g(|\omega|)\, d\omega$ in ``dim`` dimensions.
 
-        The weights sum to one, so that the signal has unit variance. ``unit`` is the length of a voxel; ``reach`` the
-        longest distance whose waves the nodes have to resolve.
+        Args:
+            dim: number of spatial axes.
+            unit: length of a voxel.
+            reach: longest distance at which the nodes must resolve waves.
+        Returns: nodes, and weights of sum 1, so that the signal has unit variance.
         """
         sigma = self.sigma * unit
         end = 6.5 / sigma  # exp(-6.5^2) is below double precision
@@ -53,6 +56,6 @@ class Spectrum:
 
 @lru_cache(maxsize=32)
 def gauss_legendre(count: int, end: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes and weights for integrals from 0 to ``end``."""
+    """Gauss-Legendre nodes and weights for integrals from 0 to ``end``."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
     return (nodes + 1) / 2 * end, weights / 2 * end

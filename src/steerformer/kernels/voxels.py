@@ -1,4 +1,4 @@
-"""Steerable kernels on a grid of voxels, in three families."""
+"""Steerable kernels on a voxel grid, in three families: sampled, fitted and purest."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,29 +20,29 @@ Family = Literal["sampled", "fitted", "purest"]
 Normalization = Literal["norm", "response"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 DEFAULT_SPECTRUM = Spectrum()
-_MOST_VOXELS = 6000  # the fit solves a system of this size
+_MOST_VOXELS = 6000  # the fit solves a linear system of this size
 
 
 @dataclass(frozen=True)
 class VoxelKernels:
-    r"""Kernels on a voxel grid that carry one harmonic each, in three families.
+    r"""Steerable kernels of one harmonic each on a voxel grid, in three families.
 
-    All are exact under the grid's own rotations. They differ at other angles, and in how far they see:
+    All are exact under the rotations of the grid. They differ at other angles and in their extent:
 
     - ``"sampled"``: Gaussian rings times harmonic, sampled at voxel centers;
     - ``"fitted"``: the voxel kernels whose response to signals of the spectrum is closest to that of the
       continuous rings, $v = T^{-1} b$;
-    - ``"purest"``: those of largest purity, $v = T^{-1}(a(|z|)\, Y_J(\hat z))$, purest first.
+    - ``"purest"``: the kernels of largest purity, $v = T^{-1}(a(|z|)\, Y_J(\hat z))$, purest first.
 
     Args:
-        group: dimension and harmonics.
+        group: rotation group.
         size: voxels along each axis, odd or even.
-        spacing: length of a voxel along each axis, taken to six digits; 1 if not given.
-        dilation: distance, in voxels, between neighboring samples of the kernel.
-        family: see above.
-        tolerance: keep kernels whose impurity $1-\lambda$ is at most this.
+        spacing: voxel spacing along each axis, rounded to six digits; 1 if not given.
+        dilation: distance between neighboring samples of the kernel, in voxels.
+        family: ``"sampled"``, ``"fitted"`` or ``"purest"``.
+        tolerance: largest impurity $1-\lambda$ of the kernels.
         normalization: ``"norm"``: unit sum of squares; ``"response"``: unit variance of the response to the spectrum.
-        spectrum: the signals that purity, fit and response refer to; its unit is the coarsest step between samples.
+        spectrum: signals that purity, fit and response refer to; its unit is the largest step between samples.
         radii: radii of the rings, in the units of ``spacing``; by default one voxel apart, up to the outermost voxels.
 
     >>> from steerformer import SO2
@@ -75,7 +75,7 @@ class VoxelKernels:
             len(self.spacing) != dim or not all(0 < as_number(step) < inf for step in self.spacing)
         ):
             raise ValueError(f"the voxel spacing of {name} is {dim} lengths > 0, got {self.spacing}.")
-        if self.spacing is not None:  # files give it with float32's errors, which would make equal sides unequal
+        if self.spacing is not None:  # rounding errors of float32 files would make equal sides unequal
             object.__setattr__(self, "spacing", tuple(float(f"{step:.6g}") for step in self.spacing))
         if self.radii is not None and (
             not self.radii or not all(0 <= as_number(radius) < inf for radius in self.radii)
@@ -95,24 +95,24 @@ class VoxelKernels:
             raise ValueError(f"a kernel has at most {_MOST_VOXELS} voxels, got {prod(self.size)} ({self.size}).")
 
     def functions(self, harmonic: int) -> HarmonicFunctions:
-        """The kernels of this family that carry ``harmonic`` and pass the tolerance, float64: possibly none."""
-        with torch.device("cpu"):  # numpy takes part
+        """Kernels of this family and harmonic within the tolerance, in float64; there may be none."""
+        with torch.device("cpu"):  # computed with numpy
             return HarmonicFunctions(*(shared.clone() for shared in _functions(self, harmonic)))
 
     @property
     def rotations(self) -> list[Tensor]:
-        """The grid rotations that map this kernel's box of voxels to itself, spacing included."""
+        """Rotations of the grid that map this kernel's box of voxels to itself, including its spacing."""
         lengths = torch.tensor([self.size, self.steps], dtype=torch.float64)
         return [R for R in self.group.grid_rotations() if torch.equal(lengths @ R.abs().mT, lengths)]
 
     @property
     def voxel_length(self) -> float:
-        """Length of a voxel, in which rings are spaced: the geometric mean of the spacing."""
+        """Distance between rings: the geometric mean of the spacing."""
         return float(prod(self.spacing) ** (1 / self.group.dim)) if self.spacing else 1.0
 
     @property
     def resolution(self) -> float:
-        """Length in which the spectrum counts: the coarsest step, so the finest detail that every axis can show."""
+        """Unit of length of the spectrum: the largest step, which is the finest detail that all axes resolve."""
         return max(self.steps)
 
     @property
@@ -122,7 +122,7 @@ class VoxelKernels:
 
     @property
     def rings(self) -> Rings:
-        """The continuous rings behind ``"sampled"`` and ``"fitted"``."""
+        """Continuous rings that ``"sampled"`` and ``"fitted"`` kernels approximate."""
         step = self.voxel_length * self.dilation
         halves = [(n - 1) / 2 * length for n, length in zip(self.size, self.steps, strict=True) if n > 1]
         last = prod(halves) ** (1 / len(halves)) if halves else 0.0
@@ -138,16 +138,16 @@ def _forms(kernels: VoxelKernels) -> GridForms:
 
 @lru_cache(maxsize=1024)
 def _functions(kernels: VoxelKernels, harmonic: int) -> HarmonicFunctions:
-    # Families, tolerances and normalizations share the forms of one grid.
+    # families, tolerances and normalizations share the forms of one grid
     forms = _forms(replace(kernels, family="fitted", tolerance=1.0, normalization="norm"))
     construct = {"sampled": forms.sampled, "fitted": forms.fitted, "purest": forms.purest}[kernels.family]
     raw = construct(harmonic)
     v = _symmetrized(kernels, harmonic, raw)
     norm = (np.abs(v) ** 2).sum(axis=(0, 1))
-    there = norm > 1e-12 * (np.abs(raw) ** 2).sum(axis=(0, 1))  # else the grid's symmetry leaves rounding errors only
-    v, norm = v[:, :, there], norm[there]
-    right, total = forms.energies(harmonic, v)
-    purity = right / total
+    exists = norm > 1e-12 * (np.abs(raw) ** 2).sum(axis=(0, 1))  # otherwise symmetry leaves only rounding errors
+    v, norm = v[:, :, exists], norm[exists]
+    equivariant, total = forms.energies(harmonic, v)
+    purity = equivariant / total
     keep = 1 - purity <= kernels.tolerance
     scale = total if kernels.normalization == "response" else norm
     values = torch.from_numpy(v[:, :, keep] / np.sqrt(scale[keep]))
@@ -157,11 +157,11 @@ def _functions(kernels: VoxelKernels, harmonic: int) -> HarmonicFunctions:
 
 
 def _symmetrized(kernels: VoxelKernels, harmonic: int, v: Array) -> Array:
-    """Average over the box's own rotations: exact already, but for what the solve lost to rounding."""
+    """Average over the rotations of the box, which removes rounding errors of the solve."""
     field = torch.from_numpy(np.ascontiguousarray(v.transpose(2, 1, 0))).unflatten(2, kernels.size)
     rotations = kernels.rotations
     irreps = kernels.group.irrep(harmonic, torch.stack(rotations))
-    turned = [
+    rotated = [
         permute_axes(torch.einsum("on,kn...->ko...", rho, field), R) for rho, R in zip(irreps, rotations, strict=True)
     ]
-    return torch.stack(turned).mean(dim=0).flatten(2).permute(2, 1, 0).numpy()
+    return torch.stack(rotated).mean(dim=0).flatten(2).permute(2, 1, 0).numpy()

@@ -3,10 +3,11 @@
 from steerformer.models.classifier import Classifier
 from steerformer.models.cnn import CNN
 from steerformer.models.config import ClassifierConfig, CNNConfig, ModelConfig, MonaiUNetConfig, UNetConfig
-from steerformer.models.files import load, save
-from steerformer.models.monai import MonaiUNet
-from steerformer.models.registry import Model, build, preset, presets
-from steerformer.models.summary import Summary, summary
+from steerformer.models.eval_mode import eval_mode
+from steerformer.models.monai_unet import MonaiUNet
+from steerformer.models.registry import Model, build, preset, preset_hint, presets
+from steerformer.models.serialization import load, save
+from steerformer.models.summary import ModelSummary, summary
 from steerformer.models.unet import UNet
 
 __all__ = [
@@ -16,14 +17,16 @@ __all__ = [
     "ClassifierConfig",
     "Model",
     "ModelConfig",
+    "ModelSummary",
     "MonaiUNet",
     "MonaiUNetConfig",
-    "Summary",
     "UNet",
     "UNetConfig",
     "build",
+    "eval_mode",
     "load",
     "preset",
+    "preset_hint",
     "presets",
     "save",
     "summary",

@@ -1,4 +1,4 @@
-"""Blocks of steerable convolutions, norms and nonlinearities, as classifiers and U-nets share them."""
+"""Blocks of steerable convolutions, norms and nonlinearities, shared by classifiers and U-Nets."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -8,14 +8,14 @@ from torch import nn
 
 from steerformer.fields import FieldType
 from steerformer.groups import Group
-from steerformer.models.config import Copies, SteerableConfig
+from steerformer.models.config import Multiplicities, SteerableConfig
 from steerformer.nn import AvgPool, BatchNorm, Conv, Encoder, FourierReLU, Gated, LayerNorm, NormReLU
 
 Spacing = tuple[float, ...] | None
 
 
-def field_type(group: Group, copies: Copies, degrees: int) -> FieldType:
-    """So many copies of every degree, or those that a list gives."""
+def field_type(group: Group, copies: Multiplicities, degrees: int) -> FieldType:
+    """The same multiplicity for every degree, or a list with one for each."""
     return FieldType(group, (copies,) * degrees if isinstance(copies, int) else copies)
 
 
@@ -25,19 +25,19 @@ def block(
     kernel_size: int,
     *,
     spacing: Spacing = None,
-    is_open: bool = False,
+    conv_follows: bool = False,
 ) -> Iterator[nn.Module]:
     """Convolutions from each type to the next, with norms and nonlinearities.
 
-    The paper's blocks have nonlinearities between convolutions and a norm at the end. A block that ``is_open`` is to
-    be followed by one more convolution: it has a nonlinearity at the end, too.
+    The paper's blocks have nonlinearities between convolutions and a norm at the end. Where ``conv_follows``, the block
+    ends with a nonlinearity, too.
     """
     for i, (before, after) in enumerate(pairwise(types)):
-        is_last = i == len(types) - 2 and not is_open
+        is_last = i == len(types) - 2 and not conv_follows
         yield conv(config, before, after, kernel_size, spacing=spacing)
-        if is_last or config.norms == "convolution":
+        if is_last or config.norm_after == "convolution":
             yield (BatchNorm if config.norm == "batch" else LayerNorm)(after)
-        if not is_last or config.norms == "convolution":
+        if not is_last or config.norm_after == "convolution":
             yield _nonlinearity(config, after, spacing)
 
 
@@ -56,7 +56,7 @@ def conv(
         after,
         kernel_size=kernel_size,
         padding=padding,
-        profiles=config.profiles,
+        kernel_family=config.kernel_family,
         tolerance=config.tolerance,
         spacing=spacing,
     )
@@ -83,7 +83,7 @@ def encoder(
 
 def _nonlinearity(config: SteerableConfig, of: FieldType, spacing: Spacing) -> nn.Module:
     if config.nonlinearity == "gated":
-        return Gated(of, profiles=config.profiles, tolerance=config.tolerance, spacing=spacing)
+        return Gated(of, kernel_family=config.kernel_family, tolerance=config.tolerance, spacing=spacing)
     if config.nonlinearity == "fourier":
         return FourierReLU(of, oversampling=config.oversampling)
     return NormReLU(of, bias=config.bias)

@@ -1,4 +1,4 @@
-"""The paper's classifier: convolutions, a transformer, lengths, and a head that sees only lengths."""
+"""The paper's classifier: steerable convolutions, a transformer, invariants and an MLP head."""
 
 from collections.abc import Iterator
 
@@ -9,16 +9,16 @@ from steerformer.fields import FieldType
 from steerformer.groups import GROUPS, Group
 from steerformer.models.blocks import block, conv, encoder, field_type, pool
 from steerformer.models.config import ClassifierConfig
-from steerformer.models.inputs import require_size
+from steerformer.models.input_checks import require_size
 from steerformer.nn import BatchNorm, Invariants
 
 
 class Classifier(nn.Module):
-    """Blocks of convolutions, attention over what they found, and a head on lengths (paper, section 5).
+    """Rotation-invariant classifier: convolutions, attention, invariants and an MLP head (paper, section 5).
 
-    Blocks are [Conv, NormReLU, Conv, norm], with a pooling between two of them; then come an encoder (``depth: 0``
-    leaves it out: the paper's convolution baseline), a convolution over the whole remaining grid, the lengths of what
-    it finds, and a head of two layers. So logits do not change when the input turns.
+    Blocks are [Conv, NormReLU, Conv, norm], with a pooling between two of them. An encoder follows (``depth: 0`` leaves
+    it out: the paper's convolution baseline), then a convolution over the whole remaining grid, the norms of its
+    features, and a head of two layers. So logits are invariant to rotations of the input.
 
     Args:
         config: widths and options.
@@ -31,15 +31,16 @@ class Classifier(nn.Module):
         self.in_type = FieldType.image(group, config.in_channels)
         self.out_type = FieldType.image(group, config.classes)
         self.blocks = nn.Sequential(*_blocks(config, self.in_type))
-        found = field_type(group, config.deepest, config.degrees)
-        self.encoder = encoder(config, found) if config.depth else nn.Identity()
+        deepest = field_type(group, config.deepest, config.degrees)
+        self.encoder = encoder(config, deepest) if config.depth else nn.Identity()
         features = field_type(group, config.features, 1)
-        self.flatten = conv(config, found, features, config.sizes[-1], padding=0)
+        self.flatten = conv(config, deepest, features, config.sizes[-1], padding=0)
         self.norm = BatchNorm(features)
         self.invariants = Invariants(features)
         self.head = head(group, features.copies, config.hidden, config.classes, config.dropout)
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch classes"]:
+        """Logits of each class."""
         require_size(self.config, x)
         x = self.encoder(self.blocks(x))
         x = self.invariants(self.norm(self.flatten(x)))
@@ -47,7 +48,7 @@ class Classifier(nn.Module):
 
 
 def head(group: Group, features: int, hidden: int, classes: int, dropout: float) -> nn.Sequential:
-    """FC, batch norm, ReLU, dropout, FC (paper, appendix)."""
+    """MLP head: linear, batch norm, ReLU, dropout, linear (paper, appendix)."""
     return nn.Sequential(
         nn.Linear(features, hidden),
         BatchNorm(FieldType.image(group, hidden)),

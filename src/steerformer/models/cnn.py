@@ -1,4 +1,4 @@
-"""The control: a plain convolution network, which knows nothing of rotations."""
+"""The control: a plain convolutional network, which is not equivariant to rotations."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,13 @@ from steerformer.fields import FieldType
 from steerformer.groups import GROUPS
 from steerformer.models.classifier import head
 from steerformer.models.config import CNNConfig
-from steerformer.models.inputs import require_size
+from steerformer.models.input_checks import require_size
 from steerformer.nn import AvgPool, BatchNorm
 from steerformer.nn.ops import plain_conv
 
 
 class CNN(nn.Module):
-    """Blocks of [convolution, batch norm, ReLU], pooling, and the head of the steerable classifier.
+    """Plain CNN: blocks of [convolution, batch norm, ReLU], pooling, and the head of the steerable classifier.
 
     Args:
         config: widths and options.
@@ -32,6 +32,7 @@ class CNN(nn.Module):
         self.head = head(group, features, config.hidden, config.classes, config.dropout)
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch classes"]:
+        """Logits of each class."""
         require_size(self.config, x)
         return self.head(self.blocks(x).flatten(1))
 

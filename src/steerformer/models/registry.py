@@ -1,4 +1,4 @@
-"""Models by name and by configuration."""
+"""Build models from presets and configurations."""
 
 import difflib
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from steerformer.models.config import (
     MonaiUNetConfig,
     UNetConfig,
 )
-from steerformer.models.monai import MonaiUNet
+from steerformer.models.monai_unet import MonaiUNet
 from steerformer.models.unet import UNet
 
 Model = Classifier | CNN | UNet | MonaiUNet
@@ -32,7 +32,7 @@ _KINDS: dict[type[Any], Any] = {
 
 
 def build(model: str | Mapping[str, Any] | AnyModelConfig) -> Model:
-    """A new model, from a preset's name, a configuration, or a mapping as it stands in a YAML file.
+    """Build a model from the name of a preset, a configuration, or a mapping as in a YAML file.
 
     >>> from steerformer import models
     >>> net = models.build({"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2, 2], [4]], "classes": 3})
@@ -44,24 +44,28 @@ def build(model: str | Mapping[str, Any] | AnyModelConfig) -> Model:
     config = validate(ModelConfig, model, where="model") if isinstance(model, Mapping) else model
     kind = _KINDS.get(type(config))
     if kind is None:
-        raise TypeError(f"build takes a preset's name, a configuration or a mapping, got a {type(config).__name__}.")
+        raise TypeError(f"build takes the name of a preset, a configuration or a mapping, got {type(config).__name__}.")
     built: Model = kind(config)
     return built
 
 
 def presets() -> tuple[str, ...]:
-    """Names of all experiments that come with the library; ``build`` makes their models, ``train`` trains them."""
+    """Names of all presets: :func:`build` builds their models, ``sf.train`` trains them."""
     return tuple(sorted(_texts()))
 
 
 def preset(name: str) -> dict[str, Any]:
-    """The experiment of this name: its ``model``, ``data`` and ``training``, as in its YAML file."""
+    """The preset of this name: ``model``, ``data`` and ``training``, as in its YAML file."""
     if name not in _texts():
-        near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"there is no preset {name!r}{hint}; models.presets() lists all.")
+        raise ConfigError(f"there is no preset {name!r}{preset_hint(name)}; models.presets() lists all.")
     experiment: dict[str, Any] = yaml.safe_load(_texts()[name])
     return experiment
+
+
+def preset_hint(name: str) -> str:
+    """``; did you mean ...?`` with the preset of the most similar name, or an empty string."""
+    near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.3)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""What a model is made of: types, shapes and how many numbers it learns."""
+"""Summary of a model: layers, field types, output shapes and parameters."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steerformer.models.levels import Down, Up
-from steerformer.models.monai import MonaiUNet
+from steerformer.models.monai_unet import MonaiUNet
 from steerformer.models.registry import Model
 from steerformer.models.unet import UNet
+from steerformer.models.unet_levels import Down, Up
 from steerformer.nn import BatchNorm, Conv, Encoder, Linear, PositionalEncoding, TransformerBlock
 from steerformer.nn.ops import per_axis
 
-_HOLDERS = (nn.Sequential, nn.ModuleList, Down, Up, Encoder, TransformerBlock)
+_CONTAINERS = (nn.Sequential, nn.ModuleList, Down, Up, Encoder, TransformerBlock)
 _COMPLEX_WEIGHTS = (Conv, Linear, PositionalEncoding, BatchNorm)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: its place in the model, its types, the shape of its output and its parameters."""
+    """One layer: its path in the model, its types, the shape of its output and its parameters."""
 
     name: str
     layer: str
@@ -32,7 +32,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ModelSummary:
     """A model layer by layer; printed as a table.
 
     A complex weight is two real ``parameters``; ``complex_parameters`` counts it as one, as the paper does.
@@ -52,13 +52,13 @@ class Summary:
         )
 
 
-def summary(model: Model, size: int | Sequence[int] | None = None) -> Summary:
-    """Layers of a model, in the order in which they are called.
+def summary(model: Model, size: int | Sequence[int] | None = None) -> ModelSummary:
+    """Summarize the layers of a model, in the order in which they are called.
 
     Args:
         model: the model.
-        size: voxels along each side of the input, or along each axis; by default those of its configuration, or, where
-            any will do, four of the coarsest.
+        size: voxels along each side of the input, or along each axis; by default those of its configuration; for
+            segmentation models, which take any size, four times the stride.
 
     >>> from steerformer import models
     >>> net = models.build({"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]], "num_heads": 2})
@@ -66,26 +66,26 @@ def summary(model: Model, size: int | Sequence[int] | None = None) -> Summary:
     True
     """
     rows: list[Row] = []
-    shadow = copy.deepcopy(model).to("meta").eval()  # shapes without numbers: volumes would take minutes
-    steps = dict(_steps(shadow))
+    shadow = copy.deepcopy(model).to("meta").eval()  # shapes only: a forward pass on a volume takes minutes
+    layers = dict(_layers(shadow))
 
-    def note(module: nn.Module, _: Any, output: Tensor) -> None:
-        rows.append(Row(steps[module], type(module).__name__, _types(module), tuple(output.shape[1:]), *count(module)))
+    def add_row(module: nn.Module, _: Any, output: Tensor) -> None:
+        rows.append(Row(layers[module], type(module).__name__, _types(module), tuple(output.shape[1:]), *count(module)))
 
-    for module in steps:
-        module.register_forward_hook(note)
+    for module in layers:
+        module.register_forward_hook(add_row)
     with torch.no_grad():
-        space = per_axis(_usual_size(model) if size is None else size, model.in_type.group.dim, "size")
+        space = per_axis(_default_size(model) if size is None else size, model.in_type.group.dim, "size")
         shadow(torch.empty(1, model.in_type.channels, *space, device="meta", dtype=next(model.parameters()).dtype))
-    return Summary(tuple(rows), *count(model))
+    return ModelSummary(tuple(rows), *count(model))
 
 
-def _usual_size(model: Model) -> int:
+def _default_size(model: Model) -> int:
     return 4 * model.stride if isinstance(model, UNet | MonaiUNet) else model.config.size
 
 
 def count(module: nn.Module) -> tuple[int, int]:
-    """Real parameters, and how many there are if a complex one counts as one."""
+    """Number of real parameters, and of parameters if a complex one counts as one."""
     real = sum(parameter.numel() for parameter in module.parameters())
     halves = 0
     for inner in module.modules():
@@ -95,16 +95,16 @@ def count(module: nn.Module) -> tuple[int, int]:
 
 
 def _is_complex(parameter: nn.Parameter) -> bool:
-    """Complex weights have both parts on their first axis."""
+    """Complex weights have real and imaginary part along their first axis."""
     return parameter.ndim > 1 and len(parameter) == 2
 
 
-def _steps(module: nn.Module, name: str = "") -> Iterator[tuple[nn.Module, str]]:
-    """What a reader wants on a line of its own: layers, not their insides nor what holds them."""
+def _layers(module: nn.Module, name: str = "") -> Iterator[tuple[nn.Module, str]]:
+    """Layers without the containers around them and the modules inside them."""
     for key, child in module.named_children():
         path = f"{name}.{key}" if name else key
-        if isinstance(child, _HOLDERS):
-            yield from _steps(child, path)
+        if isinstance(child, _CONTAINERS):
+            yield from _layers(child, path)
         elif not isinstance(child, nn.Identity):
             yield child, path
 

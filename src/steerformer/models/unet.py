@@ -1,4 +1,4 @@
-"""The paper's network for segmentation: convolutions down, a transformer in the middle, convolutions up."""
+"""The paper's segmentation network: a U-Net of steerable convolutions with a transformer on the coarsest grid."""
 
 import math
 from collections.abc import Iterator
@@ -9,21 +9,21 @@ from torch import Tensor, nn
 
 from steerformer.fields import FieldType
 from steerformer.groups import GROUPS
+from steerformer.models.activation_checkpointing import checkpointed
 from steerformer.models.blocks import block, conv, encoder, field_type, pool
 from steerformer.models.config import UNetConfig
-from steerformer.models.levels import Down, Up
-from steerformer.models.recompute import recomputed
+from steerformer.models.unet_levels import Down, Up
 from steerformer.nn import MLP, Encoder
 from steerformer.nn.ops import length, require_space
 
 
 class UNet(nn.Module):
-    """Logits of every voxel, which turn with the input and are else the same (paper, section 5).
+    """Equivariant U-Net for segmentation: logits of every voxel rotate with the input (paper, section 5).
 
-    Each level has a block of convolutions on a grid coarser than that of the level before; on the coarsest works a
-    transformer (``depth: 0``: the paper's baseline, an MLP); then come the same levels in reverse, each of which starts
-    from the interpolated output of the coarser one plus what was there on the way down. Any grid will do, of one
-    voxel or more along each axis, odd or even: see :mod:`steerformer.models.levels`.
+    Each level of the contracting path pools and applies a block of convolutions. A transformer works on the coarsest
+    grid (``depth: 0``: an MLP, the paper's baseline). The expanding path mirrors the levels: each interpolates the
+    output of the coarser one, adds the skip connection and applies a block. Grids may have any size, odd or even: see
+    :mod:`steerformer.models.unet_levels`.
 
     Args:
         config: widths and options.
@@ -36,7 +36,7 @@ class UNet(nn.Module):
         self.in_type = FieldType.image(group, config.in_channels)
         self.out_type = FieldType.image(group, config.classes)
         self.stride = math.prod(config.pools)
-        """Voxels of the input along each side of one of the coarsest grid."""
+        """Input voxels per voxel of the coarsest grid, along each axis."""
         types, before = [], self.in_type
         for widths in config.widths:
             types.append([before, *(field_type(group, copies, config.degrees) for copies in widths)])
@@ -47,25 +47,26 @@ class UNet(nn.Module):
         self.head = Logits(_class_type(config, self.in_type), self.out_type)
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch classes *space"]:
+        """Logits of every voxel."""
         require_space(self.in_type, x, "UNet")
-        kept: list[Tensor | None] = []
+        skips: list[Tensor | None] = []
         for level in self.down:
             x = self._run(level, x)
-            kept.append(x)
-        kept[-1] = None  # the coarsest level has nothing to skip
+            skips.append(x)
+        skips[-1] = None  # the coarsest level has no skip connection
         for part in self.middle.blocks if isinstance(self.middle, Encoder) else [self.middle]:
             x = self._run(part, x)
         for level in self.up:
-            x = self._run(level, x, kept.pop())
+            x = self._run(level, x, skips.pop())
         logits: Tensor = self.head(x)
         return logits
 
     def _run(self, part: nn.Module, *inputs: Tensor | None) -> Tensor:
-        return recomputed(part, *inputs) if self.config.checkpoint else part(*inputs)
+        return checkpointed(part, *inputs) if self.config.activation_checkpointing else part(*inputs)
 
 
 class Logits(nn.Module):
-    """Of each class the length of its field, or its real scalar itself, plus a number that is learned."""
+    """Logit of each class: the norm of its field, or its real scalar, plus a learned bias."""
 
     def __init__(self, in_type: FieldType, out_type: FieldType) -> None:
         super().__init__()
@@ -73,8 +74,9 @@ class Logits(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_type.channels))
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch classes *space"]:
+        """Logits of every voxel."""
         if not self.in_type.real:
-            x = length(x.unflatten(1, (-1, self.out_type.channels)))  # copies, here classes, run fastest
+            x = length(x.unflatten(1, (-1, self.out_type.channels)))  # copies (here classes) vary fastest
         return x + self.bias.view(-1, *(1 for _ in x.shape[2:]))
 
     def extra_repr(self) -> str:
@@ -93,13 +95,13 @@ def _middle(config: UNetConfig, of: FieldType) -> Encoder | MLP:
 
 
 def _up(config: UNetConfig, types: list[list[FieldType]]) -> Iterator[Up]:
-    """From the coarsest level to the finest, whose last convolution makes the fields of the classes."""
+    """From the coarsest level to the finest, whose last convolution gives the fields of the classes."""
     last = len(types) - 1
     for i, level in reversed(list(enumerate(types))):
         mirrored = [*reversed(level[1:]), level[0]] if i else [*reversed(level[1:])]
-        parts = [*block(config, mirrored, config.kernel_sizes[i], spacing=config.spacing, is_open=i == 0)]
+        parts = [*block(config, mirrored, config.kernel_sizes[i], spacing=config.spacing, conv_follows=i == 0)]
         if i == 0:
-            size = config.head_size or config.kernel_sizes[0]
+            size = config.head_kernel_size or config.kernel_sizes[0]
             parts.append(conv(config, mirrored[-1], _class_type(config, level[0]), size, spacing=config.spacing))
         yield Up(mirrored[0], config.pools[i] if i < last else None, parts)
 

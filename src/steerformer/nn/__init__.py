@@ -1,4 +1,4 @@
-"""Steerable layers: small modules with an ``in_type`` and an ``out_type``, for images and volumes alike."""
+"""Equivariant layers for images and volumes: modules with an ``in_type`` and an ``out_type``."""
 
 from steerformer.nn.activation import Gated, NormReLU
 from steerformer.nn.attention import Attention

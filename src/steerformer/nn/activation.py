@@ -1,4 +1,4 @@
-"""Nonlinearities that act on lengths, or by gates: they commute with every rotation exactly."""
+"""Equivariant nonlinearities that act on norms or by gates."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -23,14 +23,26 @@ from steerformer.nn.ops import (
 
 
 class NormReLU(nn.Module):
-    r"""$\sigma(f) = \mathrm{ReLU}(\|f\| + b)\, f / \|f\|$ for every irrep copy, $b$ learned (paper, section "MLP").
+    r"""Norm nonlinearity: ReLU on the norm of every irrep copy (paper, section 3.3).
 
-    With $b = 0$ this is the identity, with $b < 0$ it silences short vectors. Vectors shorter than 1e-6 are treated as
-    if they had that length, so that values and gradients stay finite at zero.
+    $$\sigma(f) = \frac{\mathrm{ReLU}(\|f\| + b)}{\|f\|}\, f$$
+
+    with one learned bias $b$ per copy. Rotations keep norms, so $\sigma(\rho(R) f) = \rho(R)\, \sigma(f)$ exactly, for
+    every rotation. With $b = 0$ the layer is the identity; with $b < 0$ it sets short vectors to zero. Norms below 1e-6
+    count as 1e-6, which keeps values and gradients finite at zero.
 
     Args:
         field_type: type of input and output.
         bias: initial value of $b$.
+
+    Shape:
+        - Input: $(N, C, *)$ with batch size $N$, $C$ = ``field_type.channels`` and spatial axes $*$, or none.
+        - Output: $(N, C, *)$, same shape as the input.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> sf.nn.NormReLU(features, bias=-0.1)(features.randn(2, 16)).shape
+    torch.Size([2, 24, 16, 16])
     """
 
     def __init__(self, field_type: FieldType, *, bias: float = 0.0) -> None:
@@ -42,6 +54,7 @@ class NormReLU(nn.Module):
         self.bias = nn.Parameter(torch.full((field_type.copies,), float(bias)))
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
+        """Apply the nonlinearity to a field of type ``in_type``."""
         self.in_type.require_channels(x)
         out: Tensor = _Shrink.apply(x, in_wide_range(self.bias), self.in_type)
         return out
@@ -51,14 +64,30 @@ class NormReLU(nn.Module):
 
 
 class Gated(nn.Module):
-    r"""$\sigma(f) = \mathrm{sigmoid}(s)\, f$ for every irrep copy, with scalars $s$ from a steerable convolution.
+    r"""Gated nonlinearity: sigmoid gates from a steerable convolution scale every irrep copy.
 
-    (Weiler et al. 2018, the filter that serves as a nonlinearity in the paper's list.)
+    $$\sigma(f)_c(x) = \mathrm{sigmoid}(s_c(x) + b_c)\, f_c(x), \qquad s = K * f$$
+
+    (Weiler et al. 2018; paper, section 2.4), with one gate $s_c$, a real scalar field, and one learned bias $b_c$ per
+    copy $c$. Scalars are invariant, so the product transforms as $f$ does; at angles other than those of the grid it is
+    as exact as the convolution. The gates cost one convolution to ``field_type.copies`` real channels.
 
     Args:
         field_type: type of input and output.
-        kernel_size: of the convolution that makes the gates; with 1 only scalars open and close them.
-        profiles, tolerance, spacing: passed to this :class:`~steerformer.nn.Conv`.
+        kernel_size: size of the kernel in voxels, for all axes or for each; with 1 only scalars control the gates.
+        kernel_family: family of the convolution's kernels; see :class:`Conv`.
+        tolerance: largest impurity of these kernels; see :class:`Conv`.
+        spacing: voxel spacing; see :class:`Conv`.
+
+    Shape:
+        - Input: $(N, C, *space)$ with batch size $N$, $C$ = ``field_type.channels`` and two spatial axes for images,
+          three for volumes.
+        - Output: $(N, C, *space)$, same shape as the input.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> sf.nn.Gated(features, kernel_size=3)(features.randn(2, 16)).shape
+    torch.Size([2, 24, 16, 16])
     """
 
     def __init__(
@@ -66,7 +95,7 @@ class Gated(nn.Module):
         field_type: FieldType,
         *,
         kernel_size: int | Sequence[int] = 3,
-        profiles: Family = "fitted",
+        kernel_family: Family = "fitted",
         tolerance: float = 1e-2,
         spacing: float | Sequence[float] | None = None,
     ) -> None:
@@ -75,11 +104,17 @@ class Gated(nn.Module):
         self.in_type = self.out_type = field_type
         scalars = FieldType.image(field_type.group, field_type.copies)
         self.gates = Conv(
-            field_type, scalars, kernel_size=kernel_size, profiles=profiles, tolerance=tolerance, spacing=spacing
+            field_type,
+            scalars,
+            kernel_size=kernel_size,
+            kernel_family=kernel_family,
+            tolerance=tolerance,
+            spacing=spacing,
         )
         self.bias = nn.Parameter(torch.zeros(field_type.copies))
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
+        """Apply the nonlinearity to a field of type ``in_type``."""
         gates = self.gates(x)
         return scale_copies(self.in_type, x, torch.sigmoid(gates + _per_copy(self.bias, gates)))
 
@@ -88,9 +123,9 @@ class Gated(nn.Module):
 
 
 class _Shrink(torch.autograd.Function):
-    """``x ReLU(1 + b / |x|)``, copy by copy, written where it belongs; backward takes the lengths again.
+    """``x ReLU(1 + b / |x|)`` for every copy, written in place; backward recomputes the norms.
 
-    Put together from torch's own operations this takes twice the time, most of it for copies and fresh memory.
+    Composed of torch operations it takes twice the time, mostly for copies and allocations.
     """
 
     generate_vmap_rule = True
@@ -119,7 +154,7 @@ class _Shrink(torch.autograd.Function):
         into_x, into_bias = [], []
         for piece, grad_piece, share in zip(pieces, grads, _shares(ctx.field_type, bias, x), strict=True):
             gates, inverse = _gates(piece, share)
-            # the gate's derivative by the bias is 1 / |x|, by x it is -b x / |x|^3; none where it is shut
+            # the gate's derivative is 1 / |x| by the bias and -b x / |x|^3 by x; both are 0 where the gate is closed
             slope = (grad_piece * piece).sum(dim=(1, 2)) * inverse * (gates[:, 0, 0] > 0)
             along = -slope * share * inverse**2 * (inverse < 1 / SHORTEST)
             into_x.append(grad_piece * gates + piece * along[:, None, None])
@@ -128,13 +163,13 @@ class _Shrink(torch.autograd.Function):
 
 
 def _gates(piece: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """``ReLU(1 + b / |x|)``, shaped to meet the piece, and ``1 / |x|``."""
+    """``ReLU(1 + b / |x|)``, broadcastable to the piece, and ``1 / |x|``."""
     inverse = inverse_scaled_length(piece, least=SHORTEST) * SCALE
     return torch.relu(1 + share * inverse)[:, None, None], inverse
 
 
 def _shares(field_type: FieldType, bias: Tensor, x: Tensor) -> list[Tensor]:
-    """Biases of each run of degrees, shaped to meet the lengths of its copies."""
+    """Biases of each run of degrees, broadcastable to the norms of its copies."""
     space = (1,) * (x.ndim - 2)
     return [share.view(-1, *space) for share in bias.split([copies for _, copies in field_type.runs])]
 

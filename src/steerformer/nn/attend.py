@@ -1,7 +1,7 @@
-"""The attention core: queries, keys and values in, values out; memory grows as the number of voxels.
+"""Steerable scaled dot-product attention; memory grows linearly with the number of voxels.
 
-All is real linear algebra. A key is ``k_j + W B_ij``: content plus position, where the rows ``B_ij`` depend on the
-offset ``x_i - x_j`` only and have neither channel nor head, so that no encoding is ever formed for a pair and channel.
+All arithmetic is real. A key is ``k_j + W B_ij``: content plus position. The rows ``B_ij`` depend on the offset
+``x_i - x_j`` only and have neither channel nor head axis, so no encoding is ever formed for a pair and channel.
 """
 
 import math
@@ -15,8 +15,8 @@ from steerformer.nn.blockwise import attend_blocks, weights_in_blocks
 from steerformer.nn.ops import is_functional, without_autocast
 
 Implementation = Literal["auto", "dense", "blockwise"]
-_MOST_DENSE = 128  # tokens; up to here one step on all pairs is faster than blocks
-_MOST_MAP = 4096  # tokens; the map of all pairs has the square of it for every head
+_MOST_DENSE = 128  # tokens; up to here all pairs at once are faster than blocks
+_MOST_MAP = 4096  # tokens; the weights of all pairs take the square of it for every head
 
 
 def attend(
@@ -30,7 +30,7 @@ def attend(
     mask: Bool[Tensor, "batch token"] | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch head component token"]:
-    r"""Steerable attention (paper, eqs. q to f_out) on given queries, keys and values.
+    r"""Steerable attention (paper, eqs. 10-15) on given queries, keys and values.
 
     $$s_{ij} = q_i^\dagger (k_j + W_k B_{ij}), \quad a_{ij} = \mathrm{softmax}_j |s_{ij}|, \quad
       o_i = \sum_j a_{ij} (v_j + W_v B_{ij})$$
@@ -39,13 +39,12 @@ def attend(
 
     Args:
         q, k, v: one column of components for each token; tokens are the voxels of a grid, the last axis fastest.
-        key_map, value_map: $W_k$, $W_v$, as :meth:`PositionalEncoding.matrix` gives them, shared out to heads.
-        table: $B$ of all offsets, as :meth:`PositionalEncoding.table` gives it; no rows, no positions.
-        mask: keys that count. A query that no key counts for gets zeros.
-        implementation: ``"dense"`` forms all pairs and is plain torch, so that it has derivatives of every order;
-            ``"blockwise"`` goes over blocks of queries, takes scores again in backward, and has first derivatives
-            only; ``"auto"`` takes the faster one (under torch.func, and if the table is learned, the dense one, which
-            alone works there).
+        key_map, value_map: $W_k$, $W_v$: :meth:`PositionalEncoding.matrix`, split into heads.
+        table: $B$ of all offsets, from :meth:`PositionalEncoding.table`; without rows there are no positions.
+        mask: padding mask, ``True`` for valid keys. A query without any valid key gets zeros.
+        implementation: ``"dense"`` forms all pairs in plain torch and has derivatives of every order; ``"blockwise"``
+            loops over blocks of queries, recomputes scores in backward, and has first derivatives only; ``"auto"``
+            chooses the faster one (the dense one under torch.func and with a learned table: only it supports these).
     """
     _require_grid(q, table)
     dtype = q.dtype
@@ -56,7 +55,7 @@ def attend(
             content = torch.einsum("bhij,bhej->bhei", weights, v)
             position = torch.einsum("bhij,ijr->bhri", weights, basis)
             return (content + value_map @ position).to(dtype)
-        q = q.flip(-1)  # so that offsets and tokens run the same way: see blockwise
+        q = q.flip(-1)  # offsets and tokens then run in the same direction: see blockwise
         content, position = attend_blocks(q, k, v, _position_rows(q, key_map), table, mask)
         return (content.mT + value_map @ position.movedim(0, -1)).flip(-1).to(dtype)
 
@@ -70,7 +69,7 @@ def attention_weights(
     mask: Bool[Tensor, "batch token"] | None = None,
     only_largest: bool = False,
 ) -> Float[Tensor, "batch head token *token"]:
-    """The weights ``a_ij`` of all pairs, or ``max_j a_ij`` (the paper draws it) without the map; no gradients."""
+    """Attention weights ``a_ij`` of all pairs, or only ``max_j a_ij`` (plotted in the paper); no gradients."""
     _require_grid(q, table)
     with without_autocast(q):
         q, k, key_map, table = _in_single_precision(q.detach(), k.detach(), key_map.detach(), table)
@@ -79,16 +78,16 @@ def attention_weights(
 
 
 def require_small_map(tokens: int) -> None:
-    """Raise ``ValueError`` where the map of all pairs would not fit into memory."""
+    """Raise ``ValueError`` if the attention weights of all pairs would not fit into memory."""
     if tokens > _MOST_MAP:
         raise ValueError(
-            f"a map of all pairs of {tokens} tokens is too large (at most {_MOST_MAP}); "
-            f"return_weights='max' gives the largest weight of each query on any grid."
+            f"return_weights=True takes at most {_MOST_MAP} tokens, got {tokens}; "
+            f"return_weights='max' returns the largest weight of each query on any grid."
         )
 
 
 def require_implementation(name: str) -> None:
-    """Raise ``ValueError`` unless there is such an implementation."""
+    """Raise ``ValueError`` unless ``name`` is an implementation."""
     if name not in ("auto", "dense", "blockwise"):
         raise ValueError(f"implementation is 'auto', 'dense' or 'blockwise', got {name!r}.")
 
@@ -98,8 +97,8 @@ def _choose(implementation: str, *tensors: Tensor) -> str:
     only_dense = any(is_functional(x) for x in tensors) or tensors[-1].requires_grad
     if implementation == "blockwise" and only_dense:
         raise ValueError(
-            "blockwise attention works neither under torch.func nor with a table of positions that is learned; "
-            "take implementation='dense' or 'auto'."
+            "blockwise attention supports neither torch.func nor a learned table of positions; "
+            "use implementation='dense' or 'auto'."
         )
     if implementation != "auto":
         return implementation
@@ -107,18 +106,18 @@ def _choose(implementation: str, *tensors: Tensor) -> str:
 
 
 def _in_single_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Float32 for shorter numbers: scores need it."""
+    """Cast half precision to float32, which scores need."""
     return tuple(x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in tensors)
 
 
 def _require_grid(q: Tensor, table: Tensor) -> None:
     space = tuple((length + 1) // 2 for length in table.shape[:-1])
     if math.prod(space) != q.shape[-1]:
-        raise ValueError(f"the table is of a grid of {space} voxels, got {q.shape[-1]} tokens.")
+        raise ValueError(f"the table of offsets belongs to a grid of {space} voxels, got {q.shape[-1]} tokens.")
 
 
 def _position_rows(q: Tensor, key_map: Tensor) -> Tensor:
-    """What each query sees of the rows of the table, for the real and the imaginary part of its scores."""
+    """Coefficients of the table's rows in the real and in the imaginary part of each query's scores."""
     return torch.cat([key_map, _times_minus_i(key_map)], dim=-1).mT @ q
 
 
@@ -137,18 +136,18 @@ def _dense_weights(q: Tensor, k: Tensor, key_map: Tensor, table: Tensor, mask: T
     if mask is None:
         return scores.softmax(dim=-1), basis
     hidden = ~mask[:, None, None]
-    # filled twice: where nothing counts, softmax gives no numbers
+    # filled twice: softmax returns NaN where no key is valid
     return scores.masked_fill(hidden, -math.inf).softmax(dim=-1).masked_fill(hidden, 0), basis
 
 
 def _modulus(pair: Float[Tensor, "batch head 2 i j"]) -> Float[Tensor, "batch head i j"]:
-    """Absolute value with a derivative of 0 at 0, where torch's has none."""
+    """Absolute value with derivative 0 at 0; torch's is NaN there."""
     squares = pair.square().sum(dim=2)
     return torch.where(squares > 0, torch.where(squares > 0, squares, 1).sqrt(), 0)
 
 
 def _all_pairs(table: Float[Tensor, "*offsets row"]) -> Float[Tensor, "i j row"]:
-    """The table's entry for every query and key: ``n - 1 - t`` is the offset of entry ``t``."""
+    """Entry of the table for every query and key: entry ``t`` has offset ``n - 1 - t``."""
     space = [(length + 1) // 2 for length in table.shape[:-1]]
     index = torch.zeros(1, 1, dtype=torch.long, device=table.device)
     for n in space:

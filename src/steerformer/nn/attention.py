@@ -1,4 +1,4 @@
-"""Steerable self-attention: every voxel asks all others, and answers turn with the picture."""
+"""Equivariant multi-head self-attention."""
 
 import math
 from collections.abc import Sequence
@@ -19,27 +19,38 @@ Scale = Literal["paper", "total"]
 
 
 class Attention(ExactConstants):
-    r"""Multi-head self-attention over all voxels of a grid (paper, section 3.1).
+    r"""Equivariant multi-head self-attention over all voxels (paper, section 3.1, eqs. 10-15).
 
     $$q_i = f(x_i) W_Q, \quad k_{ij} = f(x_j) W_K + P(x_i - x_j), \quad v_{ij} = f(x_j) W_V + P'(x_i - x_j)$$
     $$s_{ij} = \sum_\rho q_{i\rho}^\dagger k_{ij\rho} / \sqrt{d_\rho}, \quad
       a_{ij} = \mathrm{softmax}_j |s_{ij}|, \quad f'(x_i) = \sum_j a_{ij} v_{ij}\, W_O$$
 
-    Heads share out the copies of every degree. $P$ and $P'$ are :class:`PositionalEncoding`\ s of their own. Any grid
-    will do at run time: parameters do not depend on it, and memory grows as its number of voxels.
-
-    Weights start so that features of unit variance have scores of unit variance, which leaves attention spread over
-    nearly all voxels, and come out with unit variance at most.
+    $P$ and $P'$ are two :class:`PositionalEncoding`\ s. Each head takes an equal share of the copies of every degree.
+    Attention commutes with rotations, $\mathrm{Attention}(Rf) = R\,\mathrm{Attention}(f)$ (theorem 1): exactly for the
+    rotations of the grid, approximately at other angles. Parameters do not depend on the size of the grid. Time grows
+    with the square of the number of voxels, memory linearly. Initialization: ``docs/theory.md``.
 
     Args:
         field_type: type of input and output, complex.
-        num_heads: must divide the copies of every degree.
-        scale: ``"paper"`` divides the part of degree $\rho$ by $\sqrt{d_\rho}$, its copies in a head; ``"total"`` all
-            parts by the square root of all components of a head, orders counted.
-        positional: whether there are encodings at all; without them voxels are a bag without order.
-        radial: profile of the encodings, ``"soft"``, ``"paper"`` or a function; see :class:`PositionalEncoding`.
-        spacing: physical size of a voxel along each axis.
+        num_heads: number of heads; must divide the copies of every degree.
+        scale: ``"paper"`` divides the scores of degree $\rho$ by $\sqrt{d_\rho}$, its copies in a head; ``"total"``
+            divides all scores by the square root of a head's components (orders times copies).
+        positional: add positional encodings; without them attention ignores where voxels are.
+        radial: radial profile of the encodings, ``"soft"``, ``"paper"`` or a function; see :class:`PositionalEncoding`.
+        spacing: voxel spacing along each axis; 1 if not given.
         implementation: ``"dense"``, ``"blockwise"`` or ``"auto"``; see :func:`~steerformer.nn.attend.attend`.
+
+    Shape:
+        - Input: $(N, C, *space)$ with batch size $N$, $C$ = ``field_type.channels`` and two spatial axes for images,
+          three for volumes.
+        - Mask: $(N, *space)$, boolean.
+        - Output: $(N, C, *space)$, same shape as the input.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4, 2))
+    >>> attention = sf.nn.Attention(features, num_heads=2)
+    >>> attention(features.randn(2, 8)).shape
+    torch.Size([2, 28, 8, 8])
     """
 
     def __init__(
@@ -68,7 +79,7 @@ class Attention(ExactConstants):
         if positional:
             self.key_position = PositionalEncoding(field_type, radial=radial, spacing=spacing)
             self.value_position = PositionalEncoding(field_type, radial=radial, spacing=spacing)
-        factors: list[float] = []  # of each component of a head
+        factors: list[float] = []  # one for each component of a head
         for degree, scale_of_degree in zip(field_type.degrees, self._scales(), strict=True):
             size = field_type.group.irrep_dim(degree) * field_type.multiplicity(degree)
             factors += [scale_of_degree] * (size // self.num_heads)
@@ -76,11 +87,11 @@ class Attention(ExactConstants):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new weights, with the variances given above."""
+        """Draw new weights, with the variances of ``docs/theory.md``, "Initialization"."""
         for linear in (self.query, self.key, self.value, self.out):
             linear.reset_parameters()
         sizes = [self.in_type.group.irrep_dim(d) * self.in_type.multiplicity(d) for d in self.in_type.degrees]
-        # a product of complex numbers of variance 2 has variance 4
+        # the product of two complex numbers of variance 2 has variance 4
         variance = 4 * sum(size * factor**2 for size, factor in zip(sizes, self._scales(), strict=True))
         gain = (variance / self.num_heads) ** -0.25
         with torch.no_grad():
@@ -97,13 +108,13 @@ class Attention(ExactConstants):
         *,
         return_weights: bool | Literal["max"] = False,
     ) -> Float[Tensor, "batch channels *space"] | tuple[Tensor, Tensor]:
-        """Attend.
+        """Attend to all voxels, or to the valid ones.
 
         Args:
-            x: the field.
-            mask: voxels that are there; the others are not listened to, though they get an output like all.
-            return_weights: ``True`` gives a map as well, ``(batch, head, voxel, voxel)``, on small grids;
-                ``"max"`` the largest weight of each voxel, ``(batch, head, *space)``, on any grid.
+            x: field of type ``in_type``.
+            mask: padding mask, ``True`` for valid voxels. Only these are attended to, but all voxels get an output.
+            return_weights: ``True`` also returns the attention weights, ``(batch, head, query, key)``, on grids of at
+                most 4096 voxels; ``"max"`` the largest weight of each query, ``(batch, head, *space)``, on any grid.
         """
         require_space(self.in_type, x, "Attention")
         space = x.shape[2:]
@@ -128,7 +139,7 @@ class Attention(ExactConstants):
         return f"{self.in_type}, num_heads={self.num_heads}, scale={self.scale}, implementation={self.implementation}"
 
     def _scales(self) -> list[float]:
-        """What the scores of each degree are multiplied by."""
+        """Factors of the scores of each degree."""
         copies = [self.in_type.multiplicity(degree) / self.num_heads for degree in self.in_type.degrees]
         if self.scale == "paper":
             return [1 / math.sqrt(count) for count in copies]
@@ -137,17 +148,17 @@ class Attention(ExactConstants):
         return [1 / math.sqrt(total)] * len(copies)
 
     def _positions(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps of both encodings, shared out to heads, and the table of offsets; without encodings none has rows."""
+        """Matrices of both encodings, split into heads, and the table of offsets; without encodings they are empty."""
         if self.key_position is None or self.value_position is None:
             components = self.in_type.channels // self.num_heads
-            nothing = x.new_zeros(self.num_heads, components, 0)
-            return nothing, nothing, x.new_zeros(*(2 * n - 1 for n in x.shape[2:]), 0)
+            empty = x.new_zeros(self.num_heads, components, 0)
+            return empty, empty, x.new_zeros(*(2 * n - 1 for n in x.shape[2:]), 0)
         self.key_position.require_same_table(self.value_position)
         maps = [self._split_heads(position.matrix()[None])[0] for position in (self.key_position, self.value_position)]
         return maps[0], maps[1], self.key_position.table(tuple(x.shape[2:]))
 
     def _split_heads(self, x: Float[Tensor, "batch channels column"]) -> Float[Tensor, "batch head component column"]:
-        """Components of a head: part, degree, order, copy; as in the channels of a field with its share of copies."""
+        """Split channels into heads; components are ordered as the channels of a field with a head's copies."""
         pieces = (piece.unflatten(3, (self.num_heads, -1)) for piece in self.in_type.split(x))
         by_head = [piece.movedim(3, 1).flatten(3, 4) for piece in pieces]
         return torch.cat(by_head, dim=3).flatten(2, 3)
@@ -184,7 +195,7 @@ def _checked_mask(mask: Tensor, x: Tensor) -> Tensor:
     expected = (x.shape[0], *x.shape[2:])
     if mask.dtype != torch.bool or mask.shape != expected:
         raise ValueError(
-            f"a mask is boolean, True for voxels that count, of shape (batch, *space) = {tuple(expected)}, "
+            f"a mask is boolean, True for valid voxels, of shape (batch, *space) = {tuple(expected)}, "
             f"got {mask.dtype} of shape {tuple(mask.shape)}."
         )
     return mask

@@ -1,7 +1,7 @@
-"""Which parts of a kernel are zero for good, so that no arithmetic is spent on them.
+"""Block structure of a kernel: skip the pairs of degrees whose kernels are always zero.
 
-Degrees far apart share no kernel: on a 5x5 grid no harmonic beyond 4 is pure, so of degrees 0 to 7 the first sees
-nothing of the last three. Output degrees are cut into a few bands, each convolved with the input degrees that reach it.
+No kernel joins degrees that are far apart: on a 5x5 grid no harmonic beyond 4 is pure, so degree 0 receives nothing
+from degrees 5 to 7. Output degrees are cut into a few bands, each convolved with the input degrees that reach it.
 """
 
 from itertools import accumulate, combinations, pairwise
@@ -11,7 +11,7 @@ from steerformer.fields import FieldType
 from steerformer.kernels import KernelBasis
 
 _MOST_CUTS = 2
-_WORTH = 0.92  # cutting costs copies: the arithmetic left must be below this share
+_WORTH = 0.92  # cutting costs memory copies: the remaining arithmetic must be below this share
 
 
 class Band(NamedTuple):
@@ -22,7 +22,7 @@ class Band(NamedTuple):
 
 
 def bands(basis: KernelBasis) -> list[Band]:
-    """The cut with the least arithmetic; one band if cutting is not worth it."""
+    """The cut with the least arithmetic; a single band if cutting does not pay off."""
     outs, ins = _edges(basis.out_type), _edges(basis.in_type)
     degrees_out, degrees_in = basis.out_type.degrees, basis.in_type.degrees
     joined = {(degrees_out.index(path.degree_out), degrees_in.index(path.degree_in)) for path in basis.paths}
@@ -43,7 +43,7 @@ def bands(basis: KernelBasis) -> list[Band]:
 
 
 def _edges(field_type: FieldType) -> list[int]:
-    """Where the channels of each degree begin within a part, and where the last ends."""
+    """First channel of each degree within a part, and the end of the last degree."""
     sizes = (field_type.group.irrep_dim(degree) * field_type.multiplicity(degree) for degree in field_type.degrees)
     return [0, *accumulate(sizes)]
 

@@ -1,10 +1,10 @@
-"""Attention over blocks of queries, scores taken again in backward: memory grows as the number of tokens.
+"""Attention over blocks of queries; backward recomputes the scores, so memory grows linearly with the tokens.
 
-Tokens of queries come in reversed order. On each axis query ``n - 1 - i`` and key ``j`` are then ``n - 1 - (i + j)``
-apart: entry ``i + j`` of the table. So the rows of one query against all keys are a window of the table, windows of
+Queries come in reversed order. On each axis query ``n - 1 - i`` and key ``j`` are then ``n - 1 - (i + j)`` apart, which
+is entry ``i + j`` of the table. The rows of one query against all keys are thus a window of the table, windows of
 neighboring queries lie one entry apart, and those of a block are gathered by a few copies of strided views.
 
-Two operators that torch knows by name, forward and backward, so that torch.compile and torch.export take them whole.
+Forward and backward are two custom operators, opaque to torch.compile and torch.export.
 """
 
 import math
@@ -17,23 +17,23 @@ from torch import Tensor
 
 from steerformer.nn.ops import without_autocast
 
-_BLOCK = 1 << 21  # scores of a block: enough for fast products, and not too many for caches
+_BLOCK = 1 << 21  # scores of a block: enough for fast matrix products, few enough for the CPU caches
 _LEAST_QUERIES = 32
-_TINY = 1e-19  # shorter scores have squares that float32 takes for 0, and no direction
+_TINY = 1e-19  # squares of smaller scores are 0 in float32, so these scores have no direction
 
 
 @torch.library.custom_op("steerformer::attend_blocks", mutates_args=())
 def attend_blocks(
     q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Content ``(batch, head, query, component)`` and position ``(query, batch, head, row)`` that queries gather.
+    """Weighted means of content ``(batch, head, query, component)`` and position ``(query, batch, head, row)``.
 
     Args:
         q: ``(batch, head, component, query)``, queries reversed.
         k, v: ``(batch, head, component, key)``.
-        rows: ``(batch, head, 2 * row, query)``: what queries see of the table, for both parts of scores.
+        rows: ``(batch, head, 2 * row, query)``: coefficients of the table's rows in both parts of the scores.
         table: ``(*offsets, row)``.
-        mask: keys that count, ``(batch, key)``.
+        mask: ``True`` for valid keys, ``(batch, key)``.
     """
     batch, heads, components, tokens = q.shape
     content = q.new_empty(batch * heads, tokens, components)
@@ -61,22 +61,22 @@ def attend_blocks_backward(
     """Gradients of queries, keys, values and rows."""
     batch, heads, components, tokens = q.shape
     grad_content, grad_position = grad_content.flatten(0, 1), grad_position.flatten(1, 2)
-    # softmax's backward takes sum_j a_ij da_ij from all da_ij; the outputs and their gradients say how much that is
+    # softmax's backward subtracts sum_j a_ij da_ij from all da_ij; outputs and their gradients give that sum
     common = (grad_content * content.flatten(0, 1)).sum(dim=-1).T + (grad_position * position.flatten(1, 2)).sum(-1)
     grad_position = torch.cat([grad_position, -common[..., None]], dim=-1)
     keys, values = k.flatten(0, 1), v.flatten(0, 1)
     into_q = q.new_empty(batch * heads, components, tokens)
     into_k, into_v = keys.new_zeros(keys.shape), values.new_zeros(values.shape)
     into_rows = q.new_empty(tokens, 2 * batch * heads, table.shape[-1])
-    slopes_room = None
+    slopes_buffer = None
     for block in _blocks(q, k, rows, table, mask):
         here = block.queries
-        slopes_room = torch.empty_like(block.weights) if slopes_room is None else slopes_room
-        slopes = torch.bmm(grad_content[:, here], values, out=_part(slopes_room, *block.weights.shape))
-        positions = torch.bmm(grad_position[here], block.basis_and_one, out=block.room)
+        slopes_buffer = torch.empty_like(block.weights) if slopes_buffer is None else slopes_buffer
+        slopes = torch.bmm(grad_content[:, here], values, out=_part(slopes_buffer, *block.weights.shape))
+        positions = torch.bmm(grad_position[here], block.basis_and_one, out=block.buffer)
         slopes.add_(positions.transpose(0, 1))
         into_v.baddbmm_(grad_content[:, here].mT, block.weights)
-        # a (da - sum a da) is the gradient of |s|, and s / |s| its direction
+        # a (da - sum a da) is the gradient by |s|, and s / |s| the direction of s
         slopes.mul_(block.weights).div_(block.scores.clamp_min_(_TINY))
         pairs = block.pairs.mul_(slopes[:, None])
         into_k.baddbmm_(block.both.mT, pairs.flatten(1, 2))
@@ -89,7 +89,7 @@ def attend_blocks_backward(
 def weights_in_blocks(
     q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None, *, only_largest: bool
 ) -> Tensor:
-    """The weights of all pairs, ``(batch, head, query, key)``, or the largest of each query; no gradients."""
+    """Attention weights of all pairs, ``(batch, head, query, key)``, or the largest of each query; no gradients."""
     with torch.no_grad():
         blocks = (block.weights for block in _blocks(q, k, rows, table, mask))
         found = [weights.amax(dim=-1) if only_largest else weights.clone() for weights in blocks]
@@ -97,9 +97,9 @@ def weights_in_blocks(
 
 
 class _Block(NamedTuple):
-    """One block of queries against all keys; it is written over by the next.
+    """One block of queries against all keys; the next block overwrites it.
 
-    Products write into rooms that lie in one piece: else torch would multiply head after head.
+    Products write into contiguous buffers; otherwise torch would multiply one head after the other.
     """
 
     queries: slice
@@ -113,8 +113,8 @@ class _Block(NamedTuple):
     """Their absolute values, ``(head, query, key)``."""
     weights: Tensor
     """``(head, query, key)``"""
-    room: Tensor
-    """``(query, head, key)``, for backward to write in."""
+    buffer: Tensor
+    """``(query, head, key)``, scratch memory of backward."""
 
     @property
     def basis(self) -> Tensor:
@@ -129,34 +129,34 @@ def _blocks(q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | No
     hidden = None if mask is None else ~mask.repeat_interleave(heads, dim=0)[:, None]
     size = min(tokens, max(_LEAST_QUERIES, _BLOCK // (max(2 * together, depth + 1) * tokens)))
     windows = _windows(table)
-    pairs_room, positions_room = q.new_empty(2, 2 * together * size * tokens)
-    scores_room, weights_room = q.new_empty(2, together * size * tokens)
-    basis_room = q.new_empty(size, tokens, depth + 1)
+    pairs_buffer, positions_buffer = q.new_empty(2, 2 * together * size * tokens)
+    scores_buffer, weights_buffer = q.new_empty(2, together * size * tokens)
+    basis_buffer = q.new_empty(size, tokens, depth + 1)
     for start in range(0, tokens, size):
         here = slice(start, min(start + size, tokens))
         count = here.stop - start
-        basis = _gather(windows, here, basis_room[:count]).mT
+        basis = _gather(windows, here, basis_buffer[:count]).mT
         both_here = both[:, :, here].flatten(1, 2)
-        pairs = torch.bmm(both_here, keys, out=_part(pairs_room, together, 2 * count, tokens))
-        positions = torch.bmm(rows[here], basis[:, :-1], out=_part(positions_room, count, 2 * together, tokens))
+        pairs = torch.bmm(both_here, keys, out=_part(pairs_buffer, together, 2 * count, tokens))
+        positions = torch.bmm(rows[here], basis[:, :-1], out=_part(positions_buffer, count, 2 * together, tokens))
         pairs.view(2 * together, count, tokens).add_(positions.transpose(0, 1))
         pairs = pairs.view(together, 2, count, tokens)
-        scores = torch.mul(pairs[:, 0], pairs[:, 0], out=_part(scores_room, together, count, tokens))
+        scores = torch.mul(pairs[:, 0], pairs[:, 0], out=_part(scores_buffer, together, count, tokens))
         scores.addcmul_(pairs[:, 1], pairs[:, 1]).sqrt_()
         if hidden is not None:
             scores.masked_fill_(hidden, -math.inf)
-        weights = torch.softmax(scores, dim=-1, out=_part(weights_room, together, count, tokens))
+        weights = torch.softmax(scores, dim=-1, out=_part(weights_buffer, together, count, tokens))
         if hidden is not None:
-            weights.masked_fill_(hidden, 0)  # where nothing counts, softmax gave no numbers
-        yield _Block(here, basis, both_here, pairs, scores, weights, _part(positions_room, count, together, tokens))
+            weights.masked_fill_(hidden, 0)  # softmax returns NaN where no key is valid
+        yield _Block(here, basis, both_here, pairs, scores, weights, _part(positions_buffer, count, together, tokens))
 
 
-def _part(room: Tensor, *shape: int) -> Tensor:
-    return room.view(-1)[: math.prod(shape)].view(shape)
+def _part(buffer: Tensor, *shape: int) -> Tensor:
+    return buffer.view(-1)[: math.prod(shape)].view(shape)
 
 
 def _windows(table: Tensor) -> Tensor:
-    """A view ``(*query, *key, row)`` of the table: the entries of reversed queries and all keys; a row of ones last."""
+    """View ``(*query, *key, row)`` of the table for reversed queries and all keys; the last row is ones."""
     table = F.pad(table, (0, 1), value=1.0).contiguous()
     space = [(length + 1) // 2 for length in table.shape[:-1]]
     steps = table.stride()[:-1]
@@ -164,7 +164,7 @@ def _windows(table: Tensor) -> Tensor:
 
 
 def _gather(windows: Tensor, queries: slice, out: Tensor) -> Tensor:
-    """Copy the windows of these queries into ``out (query, key, row)``, as many at a time as lie in one box."""
+    """Copy the windows of these queries into ``out (query, key, row)``, one box of neighboring queries at a time."""
     space = windows.shape[: (windows.ndim - 1) // 2]
     start = queries.start
     while start < queries.stop:
@@ -188,10 +188,10 @@ def _both_parts(q: Tensor) -> Tensor:
 
 
 def _gather_both(both: Tensor) -> Tensor:
-    """The transpose of :func:`_both_parts`, as gradients need it."""
-    plain, turned = both.chunk(2, dim=1)
+    """The transpose of :func:`_both_parts`, for gradients."""
+    plain, times_i = both.chunk(2, dim=1)
     half = plain.shape[-1] // 2
-    return plain + torch.cat([turned[..., half:], -turned[..., :half]], dim=-1)
+    return plain + torch.cat([times_i[..., half:], -times_i[..., :half]], dim=-1)
 
 
 @attend_blocks.register_fake
@@ -207,7 +207,7 @@ def _backward_shapes(
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), rows.new_empty(rows.shape)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs, *output)
 
 
@@ -219,9 +219,9 @@ def _backward(ctx: Any, grad_content: Tensor, grad_position: Tensor) -> tuple[Te
 
 def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
     raise RuntimeError(
-        "blockwise attention has first derivatives only; Attention(..., implementation='dense') has all of them."
+        "blockwise attention has first derivatives only; Attention(..., implementation='dense') has all orders."
     )
 
 
-attend_blocks.register_autograd(_backward, setup_context=_remember)
+attend_blocks.register_autograd(_backward, setup_context=_setup_context)
 attend_blocks_backward.register_autograd(_no_second_derivative)

@@ -18,41 +18,48 @@ from steerformer.nn.ops import convolve, is_traced, per_axis, require_dtype, req
 
 
 class Conv(nn.Module):
-    r"""Convolution with a steerable kernel (paper, eqs. 1-2): all that is linear and commutes with SE(d).
+    r"""Steerable convolution: the most general linear map that is equivariant to SE(d) (paper, eqs. 1-2).
 
     $$g(x) = \sum_z K(z)\, f(x+z), \qquad K(Rz) = \rho_{out}(R)\, K(z)\, \rho_{in}(R)^{-1}$$
 
-    A raw image is just another ``in_type``. A kernel that covers the whole input, with ``padding=0``, is the paper's
-    flattening layer. Complex arithmetic takes three real convolutions, real input one.
+    Rotating $f$ rotates $g$ (eq. 6): exactly for the rotations of the grid, at other angles up to the impurity of the
+    kernels (``docs/kernels.md``). A raw image is an ``in_type`` like any other. A kernel that covers the whole input,
+    with ``padding=0``, is the paper's flattening layer. Output degrees that no kernel of this size and tolerance
+    reaches stay zero; ``repr`` lists them as silent. Initialization: ``docs/theory.md``.
 
-    Samples stay centered on the grid, else a strided output would turn about another point than its input: padding is
-    adjusted alike on both sides of an axis, or, where no whole number does (such as an odd kernel with stride 2 on an
-    even grid), a ``ValueError`` says what to change.
+    The output is centered on the input; otherwise a strided output would rotate about another point. Padding is
+    adjusted equally on both sides of an axis. Where no integer padding centers it (an odd kernel with stride 2 on an
+    even grid), the call raises ``ValueError`` with advice.
 
-    Weights are complex normal. A path's variance is inverse to the most energy it passes at any frequency, times one
-    factor for each output degree, so that of all paths together the frequency they pass best keeps its variance:
-    ``orders / (peak_p * max_w sum_p gain_p(w) / peak_p)``, twice that for real input, which has no imaginary part. So
-    deep stacks neither explode on smooth features, as with weights fit for white noise, nor die out.
-
-    Output degrees that no kernel of this size and tolerance reaches stay zero; the printed layer names them as silent.
-
-    In eval mode without gradients the kernel is kept between calls, until the weights change, move or load. To see
-    whether they changed, each call compares them, which on a GPU waits for all work before it.
+    It costs three real convolutions between complex fields, one if either side is real. In eval mode without gradients
+    the kernel is cached until the weights change. Each call compares them, which on a GPU waits for pending work.
 
     Args:
         in_type: type of the input.
         out_type: type of the output.
-        kernel_size: voxels, for all axes or for each. Unequal sizes and strides are for unequal ``spacing``; else
-            only turns that keep the box remain exact.
-        stride: distance between outputs, in voxels, for all axes or for each.
-        padding: ``"same"`` for an output of ``ceil(size / stride)``, or one more or fewer where centering needs it; or
-            voxels of zeros on each side, less or (if nothing would be left) more where centering needs it.
+        kernel_size: size of the kernel in voxels, for all axes or for each. Unequal sizes and strides are meant for
+            unequal ``spacing``; otherwise only the rotations that keep the kernel's box remain exact.
+        stride: distance between outputs in voxels, for all axes or for each.
+        padding: ``"same"`` for outputs of ``ceil(size / stride)``, or zeros added on both sides of each axis; either is
+            adjusted where centering requires it.
         dilation: distance between the samples of the kernel, in voxels.
-        profiles: family of kernels; see :class:`~steerformer.kernels.VoxelKernels`.
-        tolerance: largest impurity of a kernel that is kept.
-        normalization: ``"norm"`` or ``"response"``.
-        spectrum: the signals that purity refers to.
-        spacing: physical size of a voxel; one for each axis where voxels are not cubes.
+        kernel_family: ``"sampled"``, ``"fitted"`` or ``"purest"``; see :class:`~steerformer.kernels.VoxelKernels`.
+        tolerance: largest impurity of the kernels.
+        normalization: ``"norm"`` or ``"response"``; see :class:`~steerformer.kernels.VoxelKernels`.
+        spectrum: power spectrum of the signals that purity refers to.
+        spacing: voxel spacing, for all axes or for each; 1 if not given.
+
+    Shape:
+        - Input: $(N, C_{in}, *space)$ with batch size $N$, $C_{in}$ = ``in_type.channels`` and two spatial axes for
+          images, three for volumes.
+        - Output: $(N, C_{out}, *space_{out})$ with $C_{out}$ = ``out_type.channels`` and along each axis
+          ``ceil(size / stride)`` voxels for ``padding="same"``, otherwise
+          ``(size + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``, or one more or fewer for centering.
+
+    >>> import steerformer as sf
+    >>> image, features = sf.FieldType.image(sf.SO2, 3), sf.FieldType(sf.SO2, (8, 4, 2))
+    >>> sf.nn.Conv(image, features, kernel_size=5)(image.randn(2, 16)).shape
+    torch.Size([2, 28, 16, 16])
     """
 
     def __init__(
@@ -64,7 +71,7 @@ class Conv(nn.Module):
         stride: int | Sequence[int] = 1,
         padding: int | Sequence[int] | Literal["same"] = "same",
         dilation: int = 1,
-        profiles: Family = "fitted",
+        kernel_family: Family = "fitted",
         tolerance: float = 1e-2,
         normalization: Normalization = "norm",
         spectrum: Spectrum = DEFAULT_SPECTRUM,
@@ -77,14 +84,14 @@ class Conv(nn.Module):
         self.in_type, self.out_type = in_type, out_type
         self.kernel_size = per_axis(kernel_size, dim, "kernel_size")
         self.stride = per_axis(stride, dim, "stride")
-        same = isinstance(padding, str) and padding == "same"  # an array would compare each of its numbers
+        same = isinstance(padding, str) and padding == "same"  # an array would compare elementwise
         self.padding: tuple[int, ...] | Literal["same"] = "same" if same else per_axis(padding, dim, "padding", least=0)
         kernels = VoxelKernels(
             in_type.group,
             self.kernel_size,
             spacing=_along_axes(spacing, dim),
             dilation=dilation,
-            family=profiles,
+            family=kernel_family,
             tolerance=tolerance,
             normalization=normalization,
             spectrum=spectrum,
@@ -95,7 +102,7 @@ class Conv(nn.Module):
         if self.basis.num_weights == 0:
             raise ValueError(
                 f"no kernel of size {self.kernel_size} joins {in_type} to {out_type} with an impurity of at most "
-                f"{tolerance}; take a larger kernel, a larger tolerance, or degrees closer together."
+                f"{tolerance}; use a larger kernel, a larger tolerance, or degrees closer together."
             )
         self.weight = nn.Parameter(torch.empty(self.basis.weight_parts, self.basis.num_weights))
         self._bands = bands(self.basis)
@@ -103,7 +110,7 @@ class Conv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new weights, with the variance given above."""
+        """Draw new weights, with the variances of ``docs/theory.md``, "Initialization"."""
         paths = iter(self.basis.paths)
         gains = [torch.tensor([next(paths).gain for _ in range(shape[2])]) for shape in self.basis.weight_shapes]
         peaks = [gain.amax(dim=1) if len(gain) else gain.new_ones(0) for gain in gains]
@@ -122,10 +129,11 @@ class Conv(nn.Module):
             self.weight.normal_().mul_(torch.cat(deviations).to(self.weight))
 
     def kernel(self) -> Float[Tensor, "out in *size"]:
-        """The real kernel that a plain torch convolution would take."""
+        """The kernel as the real weight of a plain torch convolution."""
         return self.basis(self.weight)
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *new"]:
+        """Convolve a field of type ``in_type``."""
         require_space(self.in_type, x, "Conv")
         require_dtype(x, self.weight, "Conv")
         apply = partial(convolve, stride=self.stride, padding=self._margins(x.shape[2:]), dilation=self.dilation)
@@ -138,10 +146,10 @@ class Conv(nn.Module):
         if len(self._bands) == 1:
             return torch.cat(found[0], dim=1) if len(found[0]) > 1 else found[0][0]
         reached = iter(found)
-        full = [next(reached) if band.inp.stop else self._silence(band, found[0][0]) for band in self._bands]
+        full = [next(reached) if band.inp.stop else self._zeros(band, found[0][0]) for band in self._bands]
         return torch.cat([piece for pieces in zip(*full, strict=True) for piece in pieces], dim=1)
 
-    def _silence(self, band: Band, like: Tensor) -> list[Tensor]:
+    def _zeros(self, band: Band, like: Tensor) -> list[Tensor]:
         """Zeros for the output degrees that no kernel reaches."""
         shape = (like.shape[0], band.out.stop - band.out.start, *like.shape[2:])
         return [like.new_zeros(shape)] * self.out_type.parts
@@ -149,10 +157,10 @@ class Conv(nn.Module):
     def _convolve_band(
         self, parts: list[Tensor], kernels: tuple[Tensor, ...], apply: Callable[..., Tensor]
     ) -> list[Tensor]:
-        """Parts of the output, each one tensor; or all of them in one, where one band is all there is."""
+        """Parts of the output, one tensor each, or one tensor for both if there is a single band."""
         if len(kernels) == 3:
             real, imaginary = parts
-            # Gauss's three products for the four of a complex multiplication
+            # Gauss's trick: three real products instead of four
             a, b, both = apply(real, kernels[0]), apply(imaginary, kernels[1]), apply(real + imaginary, kernels[2])
             return [a - b, both - a - b]
         whole = apply(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), kernels[0])
@@ -163,14 +171,14 @@ class Conv(nn.Module):
         if self.training or wants_gradient or _is_stand_in(self.weight):
             return self._assemble()
         if self._cache is None or not self._cache.belongs_to(self.weight):
-            # not an inference tensor, so that a later call may differentiate with respect to the input
+            # not an inference tensor: a later call may differentiate by the input
             with torch.inference_mode(False), torch.no_grad():
                 self._cache = _KernelCache(self.weight, self._assemble())
         return self._cache.kernels
 
     def _assemble(self) -> list[tuple[Tensor, ...]]:
         """Real kernels of each band: three for complex arithmetic, one where either side is real."""
-        with without_autocast(self.weight):  # low precision is for products with data
+        with without_autocast(self.weight):  # autocast is meant for products with data only
             whole = self.basis.assemble(self.weight)
         return [self._real_kernels(whole[:, band.out, band.inp]) for band in self._bands]
 
@@ -193,7 +201,7 @@ class Conv(nn.Module):
             if self.padding == "same" and stride == 1 and window % 2 == 0:
                 raise ValueError(
                     f'padding="same" with stride 1 needs windows of odd width, got {window} voxels, which would lie '
-                    f"half a voxel off center. Take a kernel with odd width, or padding=0."
+                    f"half a voxel off center; use a kernel with odd width, or padding=0."
                 )
 
     def train(self, mode: bool = True) -> "Conv":
@@ -217,10 +225,10 @@ class Conv(nn.Module):
 
 
 class _KernelCache:
-    """Kernels, and the weights they were made from.
+    """Kernels, and the weights they were assembled from.
 
-    Weights are compared by value, which on a CPU takes next to nothing beside a convolution: some optimizers and
-    ``.data`` change them without a trace in their version.
+    Weights are compared by value, because some optimizers and ``.data`` change them without a new version; on a CPU
+    this is negligible next to a convolution.
     """
 
     def __init__(self, weight: Tensor, kernels: list[tuple[Tensor, ...]]) -> None:
@@ -231,7 +239,7 @@ class _KernelCache:
 
 
 def _is_stand_in(weight: Tensor) -> bool:
-    """Whether the weights have no values of their own, or only for this call: torch.compile, torch.func, no device."""
+    """Whether the weights have no values, or only for this call: torch.compile, torch.func, meta and fake tensors."""
     return is_traced(weight) or weight.is_meta or detect_fake_mode(weight) is not None
 
 
@@ -242,22 +250,22 @@ def _along_axes(spacing: float | Sequence[float] | None, dim: int) -> tuple[floa
 
 
 def centered_margin(size: int, window: int, stride: int, padding: int | None) -> int:
-    """Zeros to add on each side of an axis so that windows a stride apart lie centered on it; negative: voxels to crop.
+    """Padding on each side of an axis that centers windows a stride apart on it; negative values crop.
 
-    ``padding`` is what was asked for; ``None`` asks for ``ceil(size / stride)`` outputs. Where that cannot be centered,
-    there is one output more or fewer: first fewer if padding was asked for, as more would need more of it.
+    ``padding`` is the requested padding; ``None`` requests ``ceil(size / stride)`` outputs. Where that cannot be
+    centered, there is one output more or fewer: first fewer if padding was requested, because more would need more.
     """
     outputs = -(-size // stride) if padding is None else (size + 2 * padding - window) // stride + 1
     if outputs < 1:
         raise ValueError(f"a window of {window} voxels does not fit into an axis of {size} with padding {padding}.")
-    asked = 0 if padding is None else padding
+    requested = 0 if padding is None else padding
     for count in (outputs, outputs + 1, outputs - 1) if padding is None else (outputs, outputs - 1, outputs + 1):
         both_sides = stride * (count - 1) + window - size
-        outside = both_sides >= 2 * window > 2 * asked  # whole windows of zeros, which nobody asked for
+        outside = both_sides >= 2 * window > 2 * requested  # whole windows of zeros that were not requested
         if both_sides % 2 == 0 and count >= 1 and not outside:
             return both_sides // 2
     width, grid = ("odd", "an even") if size % 2 else ("even", "an odd")
     raise ValueError(
-        f"a window of {window} voxels with stride {stride} cannot lie centered on an axis of {size}: half a voxel of "
-        f"padding would be needed. Take a kernel with {width} width, or {grid} grid, or stride 1 and AvgPool."
+        f"a window of {window} voxels with stride {stride} cannot be centered on an axis of {size}: it would need "
+        f"half a voxel of padding; use a kernel with {width} width, or {grid} grid, or stride 1 and AvgPool."
     )

@@ -1,4 +1,4 @@
-"""Mixing copies of an irrep, position by position."""
+"""Equivariant linear layer: mix the copies of each degree at every position."""
 
 import math
 
@@ -11,11 +11,27 @@ from steerformer.nn.ops import require_dtype
 
 
 class Linear(nn.Module):
-    r"""Mix copies within each degree, $y_\ell = x_\ell W_\ell$, $W_\ell$ complex; Schur's lemma allows nothing more.
+    r"""Equivariant linear layer: mix the copies of each degree at every position (paper, section 3.3).
 
-    Degrees that only one side has are dropped or come out zero. A side of real scalars takes or gives real parts.
-    Weights are complex normal with variance 1 / copies in, so that unit variance stays unit variance.
-    Space may be absent: ``(batch, channels)`` works as well.
+    $$y_\ell(x) = f_\ell(x)\, W_\ell$$
+
+    with a complex matrix $W_\ell$ per degree, which by Schur's lemma is the most general equivariant map of one
+    position: $(\rho(R) f) W = \rho(R) (f W)$, for every rotation. Degrees that only the input has are dropped, degrees
+    that only the output has are zero. Towards real scalars the layer returns the real part. Unit variance is kept at
+    initialization: ``docs/theory.md``.
+
+    Args:
+        in_type: type of the input.
+        out_type: type of the output; must share a degree with ``in_type``.
+
+    Shape:
+        - Input: $(N, C_{in}, *)$ with batch size $N$, $C_{in}$ = ``in_type.channels`` and spatial axes $*$, or none.
+        - Output: $(N, C_{out}, *)$ with $C_{out}$ = ``out_type.channels``.
+
+    >>> import steerformer as sf
+    >>> features, wide = sf.FieldType(sf.SO2, (8, 4)), sf.FieldType(sf.SO2, (16, 8))
+    >>> sf.nn.Linear(features, wide)(features.randn(2, 16)).shape
+    torch.Size([2, 48, 16, 16])
     """
 
     def __init__(self, in_type: FieldType, out_type: FieldType) -> None:
@@ -23,7 +39,7 @@ class Linear(nn.Module):
         require_field_type(in_type, "Linear")
         require_field_type(out_type, "Linear")
         if in_type.group is not out_type.group:
-            raise ValueError(f"Linear stays within one group, got {in_type!r} in and {out_type!r} out.")
+            raise ValueError(f"Linear needs both types in one group, got {in_type!r} in and {out_type!r} out.")
         self.in_type, self.out_type = in_type, out_type
         self.shared = [degree for degree in out_type.degrees if in_type.multiplicity(degree)]
         if not self.shared:
@@ -35,12 +51,13 @@ class Linear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new weights, with the variance given above."""
+        """Draw new weights, with the variances of ``docs/theory.md``, "Initialization"."""
         with torch.no_grad():
             for weight in self.weights:
                 weight.normal_(std=1 / math.sqrt(weight.shape[2] * self.in_type.parts))
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
+        """Mix the copies of a field of type ``in_type``."""
         pieces = dict(zip(self.in_type.degrees, self.in_type.split(x), strict=True))
         require_dtype(x, self.weights[0], "Linear")
         weights = dict(zip(self.shared, self.weights, strict=True))
@@ -54,7 +71,7 @@ class Linear(nn.Module):
         return self.out_type.pack(mixed)
 
     def _real_weight(self, weight: Tensor) -> Tensor:
-        """``(part out, copy out, part in, copy in)``: both parts of the weight, or as many as the types have."""
+        """The weight as a real matrix ``(part out, copy out, part in, copy in)``."""
         if len(weight) == 1:
             return weight[:, :, None, :]
         re, im = weight

@@ -1,4 +1,4 @@
-"""Normalization by lengths, which no rotation changes."""
+"""Equivariant layer and batch normalization."""
 
 import math
 
@@ -8,17 +8,32 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, as_number, require_field_type
+from steerformer.nn.distributed import is_shared, shared_mean, shared_rms
 from steerformer.nn.ops import SCALE, in_wide_range, length, rms_of_copies, spread
-from steerformer.nn.processes import is_shared, shared_mean, shared_rms
 
 
 class LayerNorm(nn.Module):
-    r"""Divide by the length of all degrees together, at each position (paper, section "layer normalization").
+    r"""Equivariant layer normalization: divide by the norm of all degrees at each position (paper, section 3.4).
 
-    $$\mathrm{LN}(f)(x) = f(x) \big/ \sqrt{\textstyle\sum_\rho \|f(x,\rho)\|^2}$$
+    $$\mathrm{LN}(f)(x) = \gamma\, f(x) \big/ \sqrt{\textstyle\sum_\rho \|f(x,\rho)\|^2}$$
 
-    The learned factor per copy starts at $\sqrt{channels}$, so that channels have unit variance; without it
-    (``affine=False``) this is the paper's formula to the letter. ``eps`` is the shortest length that is divided by.
+    with one learned factor $\gamma$ per copy, initially $\sqrt{C}$, so that channels have unit variance. The norm is
+    invariant, so $\mathrm{LN}(\rho(R) f) = \rho(R)\, \mathrm{LN}(f)$ for every rotation. Unlike torch's layer
+    normalization it subtracts no mean.
+
+    Args:
+        field_type: type of input and output.
+        affine: learn $\gamma$; without it this is the paper's formula.
+        eps: smallest norm to divide by.
+
+    Shape:
+        - Input: $(N, C, *)$ with batch size $N$, $C$ = ``field_type.channels`` and spatial axes $*$, or none.
+        - Output: $(N, C, *)$, same shape as the input.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> sf.nn.LayerNorm(features)(features.randn(2, 16)).shape
+    torch.Size([2, 24, 16, 16])
     """
 
     def __init__(self, field_type: FieldType, *, affine: bool = True, eps: float = 1e-6) -> None:
@@ -31,6 +46,7 @@ class LayerNorm(nn.Module):
         self.weight = nn.Parameter(start) if affine else None
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
+        """Normalize a field of type ``in_type``."""
         self.in_type.require_channels(x)
         inverse = length(x, least=self.eps).reciprocal()[:, None]
         if self.weight is None:
@@ -43,17 +59,30 @@ class LayerNorm(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    r"""Divide every copy by its root-mean-square over batch and space; running statistics serve in eval mode.
+    r"""Equivariant batch normalization: divide every irrep copy by its root mean square over batch and space.
 
-    Scalars also lose their mean and gain a learned one: they alone can have a mean that no rotation changes. The
-    root-mean-square is per channel, so that normalized channels have unit variance; a learned factor per copy follows.
-    Processes that train together (torch.distributed) take the statistics of their samples together.
+    $$\mathrm{BN}(f)_c = \gamma_c\, \frac{f_c - \mu_c}{\sqrt{\sigma_c^2 + \epsilon}} + \beta_c, \qquad
+      \sigma_c^2 = \mathrm{mean}\, |f_c - \mu_c|^2$$
+
+    with a mean over batch, space and the channels of copy $c$, so that normalized channels have unit variance. Mean
+    $\mu_c$ and bias $\beta_c$ are 0 except for scalars: no other degree has an invariant mean. A real factor per copy
+    commutes with rotations, so $\mathrm{BN}(Rf) = R\,\mathrm{BN}(f)$. As in torch, eval mode uses running statistics.
+    With torch.distributed, statistics are synchronized over all processes.
 
     Args:
         field_type: type of input and output.
-        momentum: weight of the newest batch in the running statistics, from 0 to 1.
-        eps: added to the mean square.
-        affine: learn a factor per copy and a mean per scalar.
+        momentum: weight of the current batch in the running statistics, from 0 to 1.
+        eps: $\epsilon$, added to the mean square.
+        affine: learn $\gamma$ and $\beta$.
+
+    Shape:
+        - Input: $(N, C, *)$ with batch size $N$, $C$ = ``field_type.channels`` and spatial axes $*$, or none.
+        - Output: $(N, C, *)$, same shape as the input.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> sf.nn.BatchNorm(features)(features.randn(2, 16)).shape
+    torch.Size([2, 24, 16, 16])
     """
 
     running_mean: Tensor
@@ -74,6 +103,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_rms", torch.ones(field_type.copies))
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
+        """Normalize a field of type ``in_type``; in training mode also update the running statistics."""
         self.in_type.require_channels(x)
         mean, rms = self._statistics(x) if self.training and x.numel() else (self.running_mean, self.running_rms)
         scale = torch.hypot(rms, rms.new_tensor(self.eps**0.5)).reciprocal()
@@ -87,7 +117,7 @@ class BatchNorm(nn.Module):
         return torch.addcmul(shift.view(shape), x, factors.view(shape))
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean of the scalars and root-mean-square of all copies, which the running statistics take note of."""
+        """Mean of the scalars and root mean square of all copies; updates the running statistics."""
         x, axes = in_wide_range(x), [0, *range(2, x.ndim)]
         scalars = x.unflatten(1, (self.in_type.parts, -1))[:, :, : self._scalars]
         mean = scalars.mean(dim=[0, *range(3, scalars.ndim)])
@@ -104,7 +134,7 @@ class BatchNorm(nn.Module):
         return mean, rms
 
     def _widen(self, scalars: Tensor) -> Tensor:
-        """Values of the scalars among zeros for all other channels."""
+        """Pad the values of the scalars with zeros for all other channels."""
         others = self.in_type.channels // self.in_type.parts - self._scalars
         return F.pad(scalars, (0, others)).flatten()
 
@@ -114,4 +144,4 @@ class BatchNorm(nn.Module):
 
 def _require_eps(eps: float) -> None:
     if not 0 < as_number(eps) < math.inf:
-        raise ValueError(f"eps keeps norms from dividing by zero: a number above 0, got {eps!r}.")
+        raise ValueError(f"eps is a finite number above 0, to avoid division by zero, got {eps!r}.")

@@ -1,4 +1,4 @@
-"""The one place that knows how many axes space has, and how copies of irreps lie in the channels."""
+"""Functions behind the layers: dispatch on the number of spatial axes, and arithmetic per irrep copy."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,23 +15,23 @@ _CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
 _PLAIN_LAYERS = {2: nn.Conv2d, 3: nn.Conv3d}
 _AVERAGES = {2: F.avg_pool2d, 3: F.avg_pool3d}
 _INTERPOLATIONS = {2: "bilinear", 3: "trilinear"}
-SCALE = 2.0**-42  # brings squares of 1e30, and of 1e-6, into the range of float32; a power of two, so exactly
-SHORTEST = 1e-6  # below this length a direction means nothing; keeps f / |f| and its gradient finite
+SCALE = 2.0**-42  # keeps squares of 1e30 and of 1e-6 within the range of float32; a power of two, so exact
+SHORTEST = 1e-6  # smallest norm to divide by: keeps f / |f| and its gradient finite
 
 
 def require_space(field_type: FieldType, x: Tensor, layer: str) -> None:
-    """Raise ``ValueError`` unless ``x`` is a field of this type with all axes of space, in floating point."""
+    """Raise ``ValueError`` unless ``x`` is a floating-point field of this type with all spatial axes."""
     dim = field_type.group.dim
     if x.ndim != 2 + dim or x.shape[1] != field_type.channels or 0 in x.shape[2:]:
         raise ValueError(
-            f"{layer} takes {field_type!r}, a tensor (batch, {field_type.channels}, {dim} axes of space), "
+            f"{layer} takes {field_type!r}, a tensor (batch, {field_type.channels}, {dim} spatial axes), "
             f"got shape {tuple(x.shape)}{'; a grid has at least one voxel' if 0 in x.shape[2:] else ''}."
         )
     require_floats(x)
 
 
 def require_dtype(x: Tensor, weight: Tensor, layer: str) -> None:
-    """Raise ``ValueError`` unless ``x`` is as precise as the weights, or autocast makes it so."""
+    """Raise ``ValueError`` unless ``x`` and the weights have the same dtype, or autocast is on."""
     if x.dtype != weight.dtype and not is_autocast(x):
         raise ValueError(
             f"{layer} has weights of {weight.dtype}, got a field of {x.dtype}; convert one of them with .to(dtype)."
@@ -39,13 +39,13 @@ def require_dtype(x: Tensor, weight: Tensor, layer: str) -> None:
 
 
 def is_autocast(x: Tensor) -> bool:
-    """Whether autocast is on for the device of ``x``, if that has any."""
+    """Whether autocast is on for the device of ``x``."""
     device = x.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """A context in which products stay in the precision of their factors."""
+    """Context manager that disables autocast."""
     return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else nullcontext()
 
 
@@ -57,7 +57,7 @@ def convolve(
     padding: Sequence[int] | int = 0,
     dilation: int = 1,
 ) -> Float[Tensor, "batch out *new"]:
-    """``out(x) = sum_z kernel(z) f(x + z)`` over all axes of space; negative padding crops."""
+    """Convolution over all spatial axes, ``out(x) = sum_z kernel(z) f(x + z)``; negative padding crops."""
     dim = x.ndim - 2
     padding = [padding] * dim if isinstance(padding, int) else list(padding)
     if min(padding) < 0:
@@ -67,14 +67,14 @@ def convolve(
 
 
 def plain_conv(dim: int, in_channels: int, out_channels: int, kernel_size: int) -> nn.Module:
-    """Torch's own convolution layer, which is not steerable; the grid keeps its size, and a norm is to follow."""
+    """Torch's own convolution layer, not steerable: same padding, and no bias because a norm follows."""
     return _PLAIN_LAYERS[dim](in_channels, out_channels, kernel_size, padding="same", bias=False)
 
 
 def pad(
     x: Float[Tensor, "batch channels *space"], margins: Sequence[int], *, edge: bool = False
 ) -> Float[Tensor, "batch channels *new"]:
-    """Zeros, or with ``edge`` the outermost voxels again, on both sides of each axis; negative margins crop."""
+    """Pad both sides of each axis with zeros, or with ``edge`` with the outermost voxels; negative margins crop."""
     both_sides = [margin for margin in reversed(margins) for _ in range(2)]
     if not any(both_sides):
         return x
@@ -82,46 +82,46 @@ def pad(
 
 
 def mean_of_neighbors(x: Tensor, axis: int) -> Tensor:
-    """Values half way between voxels along one axis; there is one fewer of them."""
+    """Means of neighboring voxels along one axis, which gets one voxel shorter."""
     return (x.narrow(axis, 0, x.shape[axis] - 1) + x.narrow(axis, 1, x.shape[axis] - 1)) / 2
 
 
 def average_pool(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
-    """Means over windows of ``size``, ``stride`` apart."""
+    """Average pooling over all spatial axes."""
     return _AVERAGES[x.ndim - 2](x, tuple(size), tuple(stride))
 
 
 def interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
-    """Linear interpolation to a new grid over the same extent."""
+    """Linear interpolation to a new size over the same extent (``align_corners=False``)."""
     return F.interpolate(x, size=tuple(size), mode=_INTERPOLATIONS[x.ndim - 2], align_corners=False)
 
 
 def per_axis(value: object, dim: int, name: str, *, least: int = 1) -> tuple[int, ...]:
-    """One integer per axis of space."""
+    """One integer per spatial axis."""
     values: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) else (value,) * dim
     if len(values) != dim or not all(is_integer(v, least=least) for v in values):
         raise ValueError(f"{name} is an integer >= {least}, or one for each of {dim} axes, got {value!r}.")
-    values = tuple(v if isinstance(v, torch.SymInt) else int(v) for v in values)  # int() would fix a size left open
+    values = tuple(v if isinstance(v, torch.SymInt) else int(v) for v in values)  # int() would fix a dynamic size
     return values
 
 
 def copy_norms(
     field_type: FieldType, x: Float[Tensor, "batch channels *space"]
 ) -> Float[Tensor, "batch copies *space"]:
-    """Length of every irrep copy, orders and both parts taken together."""
+    """Norm of every irrep copy, over its orders and parts."""
     norms = [length(piece.flatten(1, 2)) for piece in split_runs(field_type, x)]
-    return torch.cat(norms, dim=1)  # a copy even of one: backward needs the lengths, whatever is done to this
+    return torch.cat(norms, dim=1)  # copies even a single one: backward needs the norms, and callers may write here
 
 
 def length(x: Float[Tensor, "batch components *rest"], *, least: float = 0.0) -> Float[Tensor, "batch *rest"]:
-    """Euclidean length along axis 1; its gradient is bounded where the length is 0."""
+    """Euclidean norm along axis 1, with a bounded gradient at 0."""
     return _Length.apply(x, least)
 
 
 def scale_copies(
     field_type: FieldType, x: Float[Tensor, "batch channels *space"], factors: Float[Tensor, "batch copies *#space"]
 ) -> Float[Tensor, "batch channels *space"]:
-    """Multiply every irrep copy by a real number of its own: the one way to scale that commutes with rotations."""
+    """Multiply every irrep copy by its own real factor, which commutes with rotations."""
     pieces = split_runs(field_type, x)
     shares = factors.split([copies for _, copies in field_type.runs], dim=1)
     scaled = [piece * share[:, None, None] for piece, share in zip(pieces, shares, strict=True)]
@@ -131,31 +131,31 @@ def scale_copies(
 def inverse_scaled_length(
     piece: Float[Tensor, "batch part order *rest"], *, least: float
 ) -> Float[Tensor, "batch *rest"]:
-    """``1 / (SCALE |x|)`` of all parts and orders together; lengths below ``least`` are taken as that long."""
+    """``1 / (SCALE |x|)`` over parts and orders; norms below ``least`` count as ``least``."""
     if is_traced(piece):
         squares = _scaled_sum_of_squares(piece.flatten(1, 2))
-    else:  # parts lie far apart: flattened they would be copied
+    else:  # parts are not adjacent in memory: flatten would copy them
         squares = _sum_of_squares([order for part in in_wide_range(piece).unbind(1) for order in part.unbind(1)])
     return squares.clamp_min_((least * SCALE) ** 2).rsqrt_()
 
 
 def is_traced(*tensors: Tensor) -> bool:
-    """Whether torch.compile, torch.export or torch.func follows, all of which prefer plain expressions to writing."""
+    """Whether torch.compile, torch.export or torch.func traces, which need expressions without in-place writes."""
     return torch.compiler.is_compiling() or any(is_functional(x) for x in tensors)
 
 
 def inside_torch_func() -> bool:
-    """Whether torch.func is at work, in which case new tensors are stand-ins that must not outlive it."""
+    """Whether a torch.func transform is active; tensors created inside it must not be cached."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def is_functional(x: Tensor) -> bool:
-    """Whether ``x`` is torch.func's stand-in for a tensor."""
+    """Whether ``x`` is a wrapper tensor of torch.func."""
     return not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 class _Length(torch.autograd.Function):
-    """Torch's own norm takes up to 20 times as long along an axis that is not the last, and fills more memory.
+    """Norm along axis 1; torch's own needs more memory and up to 20 times as long, unless the axis is the last.
 
     Squares are scaled, so that neither 1e30 nor 1e-6 leaves the range of float32.
     """
@@ -165,7 +165,7 @@ class _Length(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, least: float) -> Tensor:
         if x.shape[1] == 2 and not least:
-            return torch.hypot(x[:, 0], x[:, 1])  # slower, but right for lengths below 1e-6 as well
+            return torch.hypot(x[:, 0], x[:, 1])  # slower, but also accurate for norms below 1e-6
         return _scaled_sum_of_squares(x).sqrt_().div_(SCALE).clamp_min_(least)
 
     @staticmethod
@@ -179,7 +179,7 @@ class _Length(torch.autograd.Function):
 
 
 def _scaled_sum_of_squares(x: Tensor) -> Tensor:
-    """Sum of squares of ``SCALE * x`` along axis 1: slices are added up in place, a handful at a time."""
+    """Sum of squares of ``SCALE * x`` along axis 1, accumulated in place over up to 16 slices."""
     x = in_wide_range(x)
     if is_traced(x):
         return (SCALE * x).square().sum(dim=1)
@@ -190,7 +190,7 @@ def _scaled_sum_of_squares(x: Tensor) -> Tensor:
 
 
 def _sum_of_squares(pieces: Sequence[Tensor]) -> Tensor:
-    """Of ``SCALE`` times the pieces, one after the other into one tensor."""
+    """Sum of squares of ``SCALE * piece``, accumulated in one tensor."""
     squares = torch.addcmul(pieces[0].new_zeros(()), pieces[0], pieces[0], value=SCALE**2)
     for piece in pieces[1:]:
         squares.addcmul_(piece, piece, value=SCALE**2)
@@ -198,12 +198,12 @@ def _sum_of_squares(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def in_wide_range(x: Tensor) -> Tensor:
-    """Float32 for float16, whose range ends at 6e-8 and 65,504; all others have room for ``SCALE``."""
+    """Cast float16, whose range is 6e-8 to 65,504, to float32; the range of all other dtypes fits ``SCALE``."""
     return x.float() if x.dtype == torch.float16 else x
 
 
 def spread(field_type: FieldType, values: Float[Tensor, "copies"]) -> Float[Tensor, "channels"]:
-    """One value per copy, repeated for all channels of the copy."""
+    """Repeat one value per copy for all channels of that copy."""
     shares = values.split([copies for _, copies in field_type.runs])
     rows = [
         share.expand(field_type.parts, orders, -1) for share, (orders, _) in zip(shares, field_type.runs, strict=True)
@@ -212,13 +212,13 @@ def spread(field_type: FieldType, values: Float[Tensor, "copies"]) -> Float[Tens
 
 
 def rms_of_copies(field_type: FieldType, rms: Float[Tensor, "channels"]) -> Float[Tensor, "copies"]:
-    """Root-mean-squares of channels, taken together for each copy."""
+    """Root mean square of each copy, from the root mean squares of its channels."""
     pieces = [piece[0].flatten(0, 1) for piece in split_runs(field_type, rms[None])]  # components of a copy, copies
     return torch.cat([torch.linalg.vector_norm(piece, dim=0) / len(piece) ** 0.5 for piece in pieces])
 
 
 def split_runs(field_type: FieldType, x: Tensor) -> list[Tensor]:
-    """Views ``(batch, part, order, copy, *space)``, one per run of degrees with as many orders."""
+    """Views ``(batch, part, order, copy, *space)``, one per run of degrees with equally many orders."""
     runs = field_type.runs
     pieces = x.unflatten(1, (field_type.parts, -1)).split([orders * copies for orders, copies in runs], dim=2)
     return [piece.unflatten(2, run) for piece, run in zip(pieces, runs, strict=True)]

@@ -1,4 +1,4 @@
-"""Coarser grids whose center stays where it was."""
+"""Equivariant average pooling."""
 
 import math
 from collections.abc import Sequence
@@ -12,24 +12,36 @@ from steerformer.nn.ops import average_pool, mean_of_neighbors, pad, per_axis, r
 
 
 class AvgPool(nn.Module):
-    r"""Means over windows a stride apart, centered on the grid whatever its size.
+    r"""Equivariant average pooling: means over windows that are centered on grids of any size.
 
-    A grid that the windows do not fill exactly is cropped alike on both sides; where that leaves half a voxel, windows
-    are shifted by half a voxel and share the voxels at their edges (a window of 2 becomes 1/4, 1/2, 1/4). Other pooling
-    starts at the first voxel, and so turns about another center than its input.
+    $$g(x) = \sum_z w(z)\, f(x + z), \qquad w(Rz) = w(z)$$
 
-    ``antialiased`` takes Gaussian windows of standard deviation ``blur * stride`` instead, which pass less of what the
-    coarse grid cannot show; there are ``size // stride`` of them and the outside counts as zero. Of the finest waves
-    that the coarse grid can show a ``blur`` of 0.45 passes 37 % (of the amplitude), one of 0.7 only 9 %: sharp surfaces
-    alias less, and look blurrier. An axis with stride 1 stays as it is.
+    Windows are symmetric and centered, so pooling commutes exactly with the rotations of the grid. A grid that the
+    windows do not fill is cropped equally on both sides; where that leaves half a voxel, windows are shifted by half a
+    voxel and share the voxels at their edges (a window of 2 has weights 1/4, 1/2, 1/4). Torch's pooling starts at the
+    first voxel, so its output rotates about another center.
+
+    ``antialiased`` uses Gaussian windows of standard deviation ``blur * stride``, truncated at three deviations, with
+    zeros outside the grid. They suppress frequencies that the coarse grid cannot represent. At its highest frequency a
+    ``blur`` of 0.45 passes 37 % of the amplitude and a ``blur`` of 0.7 passes 9 %: less aliasing, but blurrier.
 
     Args:
         field_type: type of input and output.
-        kernel_size: width of the windows in voxels, for all axes or for each. Unequal widths and strides are for
-            voxels that are not cubes; else only turns that keep the window remain exact.
-        stride: distance between windows; by default their width, and for Gaussian windows always.
-        antialiased: Gaussian windows.
-        blur: their standard deviation in strides.
+        kernel_size: size of the windows in voxels, for all axes or for each. Unequal sizes and strides are meant for
+            unequal voxel spacing; otherwise only the rotations that keep the window remain exact.
+        stride: distance between windows; ``kernel_size`` by default, and always with ``antialiased``.
+        antialiased: use Gaussian windows; axes with stride 1 stay unchanged.
+        blur: standard deviation of the Gaussian windows, in strides.
+
+    Shape:
+        - Input: $(N, C, *space)$ with batch size $N$, $C$ = ``field_type.channels`` and two spatial axes for images,
+          three for volumes.
+        - Output: $(N, C, *space_{out})$ with ``(size - kernel_size) // stride + 1`` voxels along each axis.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> sf.nn.AvgPool(features, kernel_size=2)(features.randn(2, 15)).shape
+    torch.Size([2, 24, 7, 7])
     """
 
     def __init__(
@@ -52,15 +64,16 @@ class AvgPool(nn.Module):
             raise ValueError(f"the blur of AvgPool is a number from 0.1 to 4, in strides, got {blur!r}.")
         if antialiased and self.stride != self.kernel_size:
             raise ValueError(
-                f"the width of antialiased windows follows from their stride: leave stride out, or make it equal to "
-                f"kernel_size; got kernel_size {self.kernel_size} and stride {self.stride}."
+                f"antialiased windows have stride = kernel_size, got kernel_size {self.kernel_size} and stride "
+                f"{self.stride}; leave stride out."
             )
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *coarse"]:
+        """Pool a field of type ``in_type``."""
         require_space(self.in_type, x, "AvgPool")
         for i, (n, size) in enumerate(zip(x.shape[2:], self.kernel_size, strict=True)):
             if n < size:
-                raise ValueError(f"a window of {size} voxels does not fit into axis {i} of space, which has {n}.")
+                raise ValueError(f"a window of {size} voxels does not fit into spatial axis {i}, which has {n}.")
         if self.antialiased:
             for axis, stride in enumerate(self.stride, start=2):
                 x = _gaussian_samples(x, axis, stride, self.blur * stride)
@@ -79,16 +92,16 @@ class AvgPool(nn.Module):
 
 
 def _gaussian_samples(x: Tensor, axis: int, stride: int, deviation: float) -> Tensor:
-    """Samples ``stride`` apart and centered on one axis, each a Gaussian mean of the voxels around it.
+    """Gaussian means at centered samples ``stride`` apart along one axis.
 
-    As a product with a matrix, most of it zeros: still several times faster than torch's convolution of single lines.
+    A product with a mostly zero matrix, which is still several times faster than torch's 1D convolution.
     """
     if stride == 1:
         return x
     size = x.shape[axis]
     count = size // stride
-    first = (size - 1) / 2 - stride * (count - 1) / 2  # whole or half voxel
-    reach = math.ceil(3 * deviation - (first % 1)) + first % 1  # three deviations, from the sample to the last voxel
+    first = (size - 1) / 2 - stride * (count - 1) / 2  # an integer or half-integer
+    reach = math.ceil(3 * deviation - (first % 1)) + first % 1  # from a sample to its last voxel
     samples = first + stride * torch.arange(count, dtype=torch.float64, device=x.device)
     offsets = torch.arange(size, dtype=torch.float64, device=x.device)[:, None] - samples
     taps = torch.where(offsets.abs() <= reach, _bell(offsets, deviation), 0)

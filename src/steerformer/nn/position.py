@@ -1,4 +1,4 @@
-"""Where things are, relative to each other: encodings that turn with the picture."""
+"""Steerable relative positional encodings."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,15 +20,15 @@ _CORE = 0.6  # times the degree, in voxels
 
 
 def inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor, "*batch"]:
-    """The paper's profile, $r^{-2}$, and 0 at 0, for all degrees: neighbors count most."""
+    """The paper's radial profile: $r^{-2}$ for all degrees, and 0 at 0."""
     return torch.where(r > 0, r, math.inf) ** -2
 
 
 def soft_inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor, "*batch"]:
-    r"""$r^{-2} (1 - e^{-(r / 0.6 \ell)^4})$: the paper's profile but for a core that grows with the degree.
+    r"""The paper's radial profile, damped near 0: $r^{-2} (1 - e^{-(r / 0.6 \ell)^4})$.
 
-    Next to the center the grid has too few voxels to tell high degrees from low ones (four neighbors cannot tell 4
-    from 0), so what is there would not turn with the picture.
+    Close to the center the grid has too few voxels to distinguish high degrees from low ones (four neighbors cannot
+    distinguish 4 from 0), so encodings are not equivariant there. The damped core grows with the degree.
     """
     core = -torch.expm1(-((r / (_CORE * degree)) ** 4)) if degree else 1
     return inverse_square(r, degree) * core
@@ -38,21 +38,29 @@ _PROFILES: dict[str, Profile] = {"soft": soft_inverse_square, "paper": inverse_s
 
 
 class PositionalEncoding(ExactConstants):
-    r"""A field of relative positions, $P_\rho(x) = w_\rho\, \phi(r)\, Y_\rho(x/r)$ (paper, section 3.2).
+    r"""Steerable relative positional encoding (paper, section 3.2, eqs. 18-19).
 
-    $$P_\rho(R x) = \rho(R)\, P_\rho(x),$$
+    $$P_\rho(x) = w_\rho\, \phi_\rho(r)\, Y_\rho(x/r), \qquad P_\rho(R x) = \rho(R)\, P_\rho(x)$$
 
-    which is all that attention needs to stay equivariant. One learned complex $w$ for each degree and copy, so that
-    heads, which share out the copies, have their own. Parameters do not depend on the grid. Weights start as complex
-    normal numbers with unit variance in each part.
+    The transformation law (eq. 17) is necessary and sufficient for equivariant attention (theorem 1). Each copy of each
+    degree has one learned complex weight $w_\rho$. Parameters do not depend on the size of the grid.
 
     Args:
-        field_type: complex type of the encoding.
-        radial: $\phi$: ``"paper"`` for :func:`inverse_square`, ``"soft"`` for :func:`soft_inverse_square`, which errs
-            two to twelve times less between the grid's own rotations, or a function of distances and the degree. What
-            it says of distance 0 counts for degree 0 only: no other has a value there that turns as it should.
-        spacing: physical size of a voxel along each axis. Distances count in the geometric mean of its sides, so that
-            units do not matter.
+        field_type: type of the encoding, complex.
+        radial: radial profile $\phi$: ``"paper"`` for :func:`inverse_square`, ``"soft"`` for
+            :func:`soft_inverse_square`, whose equivariance error at angles other than the grid's is two to twelve times
+            smaller, or a function of distances and the degree. Its value at distance 0 is used for degree 0 only: all
+            other degrees are 0 there.
+        spacing: voxel spacing along each axis, 1 if not given. Distances are in units of its geometric mean.
+
+    Shape:
+        - Input: $(*, d)$, offsets in voxels, with two coordinates for images, three for volumes.
+        - Output: $(*, C)$ with $C$ = ``field_type.channels``.
+
+    >>> import steerformer as sf, torch
+    >>> encoding = sf.nn.PositionalEncoding(sf.FieldType(sf.SO2, (8, 4)))
+    >>> encoding(torch.randn(100, 2)).shape
+    torch.Size([100, 24])
     """
 
     def __init__(
@@ -61,7 +69,7 @@ class PositionalEncoding(ExactConstants):
         super().__init__()
         require_field_type(field_type, "PositionalEncoding")
         if field_type.real:
-            raise ValueError(f"positions are encoded in complex fields, got {field_type!r}, which has no directions.")
+            raise ValueError(f"PositionalEncoding needs a complex field, got {field_type!r}.")
         self.out_type, self.radial = field_type, _checked_profile(radial)
         self.spacing = _checked_spacing(spacing, field_type.group.dim)
         self.weight = nn.Parameter(torch.randn(2, field_type.copies))
@@ -74,18 +82,18 @@ class PositionalEncoding(ExactConstants):
         self._complex = self._rows > harmonics.shape[1]
 
     def forward(self, points: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch channels"]:
-        """The encoding of offsets, in voxels: channels as in a field of type ``out_type``."""
+        """Encode offsets given in voxels; channels are those of a field of type ``out_type``."""
         return self.basis(points).to(self.weight) @ self.matrix().mT
 
     def basis(self, points: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch rows"]:
-        r"""$\phi(r)\, Y_\rho(x/r)$ of all degrees: real parts, and, where harmonics are complex, imaginary parts.
+        r"""$\phi(r)\, Y_\rho(x/r)$ of all degrees: real parts and, where harmonics are complex, imaginary parts.
 
-        Override it to encode positions otherwise; rows mean what :meth:`matrix` takes them for.
+        Override it for another encoding, with the rows that :meth:`matrix` expects.
         """
         return steerable_basis(self.out_type.group, self.out_type.degrees, self.radial, points)
 
     def matrix(self) -> Float[Tensor, "channels rows"]:
-        """The weights as the matrix that takes the rows of :meth:`basis` to channels."""
+        """The weights as a matrix from the rows of :meth:`basis` to channels."""
         components = self.constant("_harmonics").shape[0]
         re, im = (spread(self.out_type, part)[:components, None] * self.constant("_harmonics") for part in self.weight)
         if not self._complex:
@@ -93,9 +101,9 @@ class PositionalEncoding(ExactConstants):
         return torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
 
     def table(self, space: tuple[int, ...]) -> Float[Tensor, "*offsets rows"]:
-        """:meth:`basis` of all offsets on a grid of this size: entry ``t`` of an axis is offset ``n - 1 - t``.
+        """:meth:`basis` of all offsets on a grid of this size: entry ``t`` of an axis has offset ``n - 1 - t``.
 
-        Made once for all layers and calls with the same grid, and no part of the state dict.
+        Tables are cached, shared by all layers, and not part of the state dict.
         """
         group, degrees, spacing = self.out_type.group, self.out_type.degrees, self._steps()
         like = self.weight.detach()
@@ -105,15 +113,15 @@ class PositionalEncoding(ExactConstants):
             name = next((name for name, known in _PROFILES.items() if known is self.radial), None)
             if name and torch.compiler.is_compiling():
                 return offset_table(group.name, degrees, name, space, spacing, self._rows, like)
-        return self.basis(_offsets(space, spacing)).to(like)  # nothing but torch's own operations, nothing kept
+        return self.basis(_offsets(space, spacing)).to(like)  # torch operations only, and no cache
 
     def require_same_table(self, other: "PositionalEncoding") -> None:
-        """Raise ``ValueError`` if one table cannot serve both."""
+        """Raise ``ValueError`` unless both encodings have the same table."""
         if (type(self), self.radial, self.spacing) != (type(other), other.radial, other.spacing):
-            raise ValueError("the encodings of keys and values share one table: give both the same radial and spacing.")
+            raise ValueError("encodings of keys and values share one table: give both the same radial and spacing.")
 
     def _steps(self) -> tuple[float, ...]:
-        """Sides of a voxel, in units of their geometric mean."""
+        """Voxel spacing in units of its geometric mean."""
         if self.spacing is None:
             return (1.0,) * self.out_type.group.dim
         mean = math.prod(self.spacing) ** (1 / len(self.spacing))
@@ -129,13 +137,13 @@ def steerable_basis(
 ) -> Float[Tensor, "*batch rows"]:
     """Radial profile times harmonics of every degree, as real rows; see :meth:`PositionalEncoding.basis`."""
     r = torch.linalg.vector_norm(points, dim=-1)
-    there = r[..., None] > 0
-    anywhere = torch.eye(group.dim, dtype=points.dtype, device=points.device)[0]
-    directions = torch.where(there, points / torch.where(there, r[..., None], 1), anywhere)
+    nonzero = r[..., None] > 0
+    arbitrary = torch.eye(group.dim, dtype=points.dtype, device=points.device)[0]
+    directions = torch.where(nonzero, points / torch.where(nonzero, r[..., None], 1), arbitrary)
     pieces = []
     for degree in degrees:
         strength = radial(r, degree)[..., None]
-        strength = torch.where(there, strength, 0) if degree else strength
+        strength = torch.where(nonzero, strength, 0) if degree else strength
         pieces.append(strength * group.harmonics(degree, directions))
     harmonics = torch.cat(pieces, dim=-1)
     return torch.cat([harmonics.real, harmonics.imag], dim=-1) if harmonics.is_complex() else harmonics
@@ -153,7 +161,7 @@ def _shared_table(
 ) -> Tensor:
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-    # outside of whatever mode the first caller is in: others will share it
+    # leave the modes of the first caller: later callers share the table
     with torch.device("cpu"), torch.inference_mode(False), torch.no_grad(), unset_fake_temporarily():
         return steerable_basis(group, degrees, radial, _offsets(space, spacing)).to(device=device, dtype=dtype)
 
@@ -166,7 +174,7 @@ def _offsets(space: Sequence[int], spacing: Sequence[float]) -> Float[Tensor, "*
 
 
 def _harmonic_of_components(field_type: FieldType) -> Float[Tensor, "component order"]:
-    """Which harmonic each channel of one part belongs to: a one among zeros."""
+    """One-hot harmonic of each channel of one part."""
     rows: list[int] = []
     for degree in field_type.degrees:
         first, orders = len(set(rows)), field_type.group.irrep_dim(degree)
@@ -184,8 +192,8 @@ def _require_finite(radial: Profile, degrees: Sequence[int]) -> None:
             or not values[degree > 0 :].isfinite().all()
         ):
             raise ValueError(
-                f"a radial profile gives a finite number for each distance (0 only matters for degree 0), "
-                f"which {radial!r} does not for degree {degree}."
+                f"a radial profile returns a finite number for each distance (at 0 only for degree 0), but "
+                f"{radial!r} does not for degree {degree}."
             )
 
 
@@ -199,9 +207,9 @@ def offset_table(
     rows: int,
     like: Tensor,
 ) -> Tensor:
-    """The table by names and numbers alone: an operator that torch.compile takes whole, for every size of grid."""
+    """The table as a custom operator, opaque to torch.compile and valid for every grid size."""
     key = (GROUPS[group], tuple(degrees), _PROFILES[radial], tuple(space), tuple(spacing))
-    return _shared_table(*key, like.dtype, like.device).clone()  # which compiled code may write over
+    return _shared_table(*key, like.dtype, like.device).clone()  # compiled code may overwrite it
 
 
 @offset_table.register_fake

@@ -1,4 +1,4 @@
-"""The Clebsch-Gordan nonlinearity: features multiply features."""
+"""Clebsch-Gordan nonlinearity: the tensor product of features."""
 
 import math
 
@@ -12,17 +12,28 @@ from steerformer.nn.linear import Linear
 
 
 class TensorProduct(ExactConstants):
-    r"""$y = W\, \mathrm{CG}(W_1 x, W_2 x)$: two mixtures of the input, coupled copy by copy, and mixed again.
+    r"""Clebsch-Gordan nonlinearity: tensor product of two linear maps of the input (paper, section 2.4).
 
-    Every coupling that a kernel may use is used here, with a feature in place of the harmonic,
-    $y_{out} = \sum_{J,\ell} C^{out}_{J\ell}(a_J, b_\ell)$; where a kernel of the plane needs a harmonic of negative
-    degree, the feature's complex conjugate takes its place. Outputs are quadratic in the inputs, scaled so that
-    independent inputs of unit variance give unit variance. (In the paper's list: Kondor et al. 2018.)
+    $$y_{out} = \Big[\sum_{J,\ell} C^{out}_{J\ell}(a_J, b_\ell)\Big] W, \qquad a = f W_1, \quad b = f W_2$$
+
+    (Kondor et al. 2018), with Clebsch-Gordan coefficients $C$ that couple copy by copy, for all pairs of degrees that
+    couple to the output degree. In 2D, $\bar a_J$ serves as degree $-J$. Couplings are equivariant, so
+    $y(\rho(R) f) = \rho(R)\, y(f)$ for every rotation. The output is quadratic in the input. In 3D the couplings cost
+    far more than the linear maps. Initialization: ``docs/theory.md``.
 
     Args:
         in_type: type of the input, complex.
-        out_type: type of the output.
-        copies: how many copies of each degree the two mixtures have; by default the most the input has of any.
+        out_type: type of the output, complex.
+        copies: multiplicity of every degree in $a$ and $b$; by default the largest multiplicity of ``in_type``.
+
+    Shape:
+        - Input: $(N, C_{in}, *)$ with batch size $N$, $C_{in}$ = ``in_type.channels`` and spatial axes $*$, or none.
+        - Output: $(N, C_{out}, *)$ with $C_{out}$ = ``out_type.channels``.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (4, 4, 2))
+    >>> sf.nn.TensorProduct(features, features)(features.randn(2, 16)).shape
+    torch.Size([2, 20, 16, 16])
     """
 
     def __init__(self, in_type: FieldType, out_type: FieldType, *, copies: int | None = None) -> None:
@@ -30,11 +41,11 @@ class TensorProduct(ExactConstants):
         require_field_type(in_type, "TensorProduct")
         require_field_type(out_type, "TensorProduct")
         if in_type.real or out_type.real:
-            raise ValueError(f"TensorProduct takes and gives complex fields, got {in_type!r} to {out_type!r}.")
+            raise ValueError(f"TensorProduct needs complex fields, got {in_type!r} in and {out_type!r} out.")
         if in_type.group is not out_type.group:
-            raise ValueError(f"TensorProduct stays within one group, got {in_type!r} in and {out_type!r} out.")
+            raise ValueError(f"TensorProduct needs both types in one group, got {in_type!r} in and {out_type!r} out.")
         if copies is not None and not is_integer(copies, least=1):
-            raise ValueError(f"the number of copies of each degree is an integer >= 1, got {copies!r}.")
+            raise ValueError(f"copies is an integer >= 1, got {copies!r}.")
         self.in_type, self.out_type = in_type, out_type
         group, count = in_type.group, int(copies or max(in_type.multiplicities))
         factors = FieldType(group, [count * bool(n) for n in in_type.multiplicities])
@@ -46,19 +57,20 @@ class TensorProduct(ExactConstants):
         for out, pairs in self._pairs.items():
             if not pairs:
                 raise ValueError(f"no two degrees of {in_type} couple to degree {out}; leave it out of {out_type}.")
-            # |C(y)| = |y| shares 2 * orders of y out over the orders of `out`; real and imaginary part add up
+            # |C(y)| = |y| spreads the energy of y, twice its orders, over the orders of `out`: both parts add up
             scale = math.sqrt(group.irrep_dim(out) / (2 * len(pairs)))
             for i, (harmonic, degree) in enumerate(pairs):
-                with torch.device("cpu"):  # numbers are needed, wherever the layer is to live
+                with torch.device("cpu"):  # values are needed, even if the layer is built on "meta"
                     coupling = group.coupling(out, harmonic, degree)
                 self.register_constant(f"_c{out}_{i}", scale / math.sqrt(group.irrep_dim(abs(harmonic))) * coupling)
 
     def _coupled_to(self, out: int) -> list[tuple[int, int]]:
-        """Pairs (harmonic, degree) that couple to degree ``out``, of those that the two mixtures have."""
+        """Pairs (harmonic, degree) of the factors' degrees that couple to degree ``out``."""
         degrees, harmonics_to = self.factors.degrees, self.in_type.group.harmonic_degrees
         return [(harmonic, d) for d in degrees for harmonic in harmonics_to(out, d) if abs(harmonic) in degrees]
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
+        """Apply the tensor product to a field of type ``in_type``."""
         left = dict(zip(self.factors.degrees, self.factors.split(self.left(x)), strict=True))
         right = dict(zip(self.factors.degrees, self.factors.split(self.right(x)), strict=True))
         sums = []
@@ -75,7 +87,7 @@ class TensorProduct(ExactConstants):
 
 
 def _couple(coupling: Tensor, a: Tensor, b: Tensor, *, conjugate: bool) -> Tensor:
-    """Complex product of two pieces ``(batch, part, order, copy, *space)``, orders coupled."""
+    """Coupled complex product of two pieces ``(batch, part, order, copy, *space)``."""
     ar, ai, br, bi = a[:, 0], a[:, 1], b[:, 0], b[:, 1]
     if conjugate:
         ai = -ai

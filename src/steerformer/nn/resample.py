@@ -1,4 +1,4 @@
-"""Finer or coarser grids over the same extent, by linear interpolation."""
+"""Equivariant up- and downsampling by linear interpolation."""
 
 from collections.abc import Sequence
 from math import inf
@@ -11,12 +11,28 @@ from steerformer.nn.ops import interpolate, per_axis, require_space
 
 
 class Resample(nn.Module):
-    """Bilinear (in space: trilinear) interpolation to a grid that covers the same extent, center on center.
+    r"""Equivariant up- or downsampling: bilinear or trilinear interpolation to a grid over the same extent.
+
+    $$g(x_i) = \sum_j \Lambda(x_i - x_j)\, f(x_j)$$
+
+    with the linear interpolation kernel $\Lambda$ and both grids centered on each other (torch's
+    ``align_corners=False``), so resampling commutes exactly with the rotations of the grid. It has no low-pass filter:
+    use :class:`AvgPool` to downsample.
 
     Args:
         field_type: type of input and output.
-        scale: new size over old, such as 2; the new size is rounded.
-        size: the new size itself, for all axes or for each. Give one of the two, here or (size) in the call.
+        scale: new size divided by old size, for all axes; the new size is rounded.
+        size: new size, for all axes or for each. Give ``scale``, or ``size`` here or in the call.
+
+    Shape:
+        - Input: $(N, C, *space)$ with batch size $N$, $C$ = ``field_type.channels`` and two spatial axes for images,
+          three for volumes.
+        - Output: $(N, C, *space_{out})$, of the given size or $\mathrm{round}(scale \cdot size)$ along each axis.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> sf.nn.Resample(features, scale=2)(features.randn(2, 8)).shape
+    torch.Size([2, 24, 16, 16])
     """
 
     def __init__(
@@ -34,6 +50,12 @@ class Resample(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels *space"], size: int | Sequence[int] | None = None
     ) -> Float[Tensor, "batch channels *new"]:
+        """Interpolate a field of type ``in_type``.
+
+        Args:
+            x: the field.
+            size: new size; overrides ``scale`` and ``size`` of the layer.
+        """
         require_space(self.in_type, x, "Resample")
         return interpolate(x, self._scaled(x.shape[2:]) if size is None else self._per_axis(size))
 
@@ -41,7 +63,7 @@ class Resample(nn.Module):
         if self.size is not None:
             return self.size
         if self.scale is None:
-            raise ValueError("Resample was given neither scale nor size; pass a size in the call.")
+            raise ValueError("Resample has neither scale nor size; pass a size in the call.")
         return [max(round(n * self.scale), 1) for n in space]
 
     def _per_axis(self, size: int | Sequence[int]) -> tuple[int, ...]:

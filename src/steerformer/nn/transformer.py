@@ -1,4 +1,4 @@
-"""The transformer around attention: a pre-norm residual loop."""
+"""Equivariant transformer: MLP, pre-norm residual block and encoder."""
 
 import math
 from typing import Any
@@ -18,13 +18,26 @@ _STEADY_DEPTH = 8
 
 
 class MLP(nn.Module):
-    r"""$f' = \sigma(f W_1)\, W_2$ at every position (paper, section 3.3), $\sigma$ a :class:`NormReLU`.
+    r"""Equivariant multilayer perceptron: two linear layers with a norm nonlinearity, at every position.
+
+    $$f'(x) = \sigma(f(x) W_1)\, W_2$$
+
+    (paper, section 3.3), with :class:`Linear` layers and a :class:`NormReLU` $\sigma$; all three commute with every
+    rotation, so $\mathrm{MLP}(\rho(R) f) = \rho(R)\, \mathrm{MLP}(f)$.
 
     Args:
         field_type: type of input and output.
-        hidden: type in between; the paper's, twice the copies of every degree, if not given.
-        bias: initial bias of the nonlinearity. The paper gives none; at 0 it would do nothing at first, and at -0.5
-            it silences the shorter third of the vectors.
+        hidden: type between the linear layers; by default the paper's, twice the copies of every degree.
+        bias: initial bias of the nonlinearity, which is the identity at 0 (``docs/theory.md``).
+
+    Shape:
+        - Input: $(N, C, *)$ with batch size $N$, $C$ = ``field_type.channels`` and spatial axes $*$, or none.
+        - Output: $(N, C, *)$, same shape as the input.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> sf.nn.MLP(features)(features.randn(2, 16)).shape
+    torch.Size([2, 24, 16, 16])
     """
 
     def __init__(self, field_type: FieldType, *, hidden: FieldType | None = None, bias: float = -0.5) -> None:
@@ -39,6 +52,7 @@ class MLP(nn.Module):
         self.contract = Linear(self.hidden, field_type)
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
+        """Apply the perceptron to a field of type ``in_type``."""
         out: Tensor = self.contract(self.nonlinearity(self.expand(x)))
         return out
 
@@ -47,16 +61,33 @@ class MLP(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    r"""$f \leftarrow f + \mathrm{Attention}(\mathrm{LN}(f))$, then $f \leftarrow f + \mathrm{MLP}(\mathrm{LN}(f))$.
+    r"""Equivariant pre-norm transformer block: self-attention and MLP with residual connections (paper, fig. 1).
+
+    $$f' = f + \mathrm{Attention}(\mathrm{LN}(f)), \qquad f'' = f' + \mathrm{MLP}(\mathrm{LN}(f'))$$
+
+    The block commutes with rotations as its layers do: exactly for those of the grid, approximately at other angles.
+    :class:`Attention` dominates its cost on large grids.
 
     Args:
         field_type: type of input and output, complex.
-        num_heads: must divide the copies of every degree.
-        hidden: type inside the MLP.
-        dropout: probability to drop a copy of a branch's output.
-        gain: factor of the branches' last weights at the start. The default lets eight blocks raise the variance of
-            features of unit variance to two at most.
+        num_heads: number of heads; must divide the copies of every degree.
+        hidden: type inside the :class:`MLP`.
+        dropout: probability of :class:`FieldDropout` on the output of both branches.
+        gain: factor of both branches' last weights at initialization; the default suits eight blocks
+            (``docs/theory.md``).
         attention: further options of :class:`Attention`, such as ``spacing``.
+
+    Shape:
+        - Input: $(N, C, *space)$ with batch size $N$, $C$ = ``field_type.channels`` and two spatial axes for images,
+          three for volumes.
+        - Mask: $(N, *space)$, boolean.
+        - Output: $(N, C, *space)$, same shape as the input.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> block = sf.nn.TransformerBlock(features, num_heads=4, dropout=0.1)
+    >>> block(features.randn(2, 8)).shape
+    torch.Size([2, 24, 8, 8])
     """
 
     def __init__(
@@ -83,6 +114,12 @@ class TransformerBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels *space"], mask: Bool[Tensor, "batch *space"] | None = None
     ) -> Float[Tensor, "batch channels *space"]:
+        """Apply the block.
+
+        Args:
+            x: field of type ``in_type``.
+            mask: padding mask, ``True`` for valid voxels; see :meth:`Attention.forward`.
+        """
         x = x + self.dropout(self.attention(self.attention_norm(x), mask))
         x = x + self.dropout(self.mlp(self.mlp_norm(x)))
         return x
@@ -92,9 +129,30 @@ class TransformerBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """``depth`` transformer blocks in a row; options as for :class:`TransformerBlock`.
+    r"""Equivariant transformer encoder: a stack of transformer blocks (paper, fig. 1).
 
-    The deeper, the less each block adds at the start: features keep their size.
+    $$f_m = \mathrm{Block}_m(f_{m-1}), \qquad m = 1, \dots, depth$$
+
+    The stack commutes with rotations as its blocks do: exactly for those of the grid, approximately at other angles.
+    Deeper stacks start with a smaller gain per block, which bounds the variance of features (``docs/theory.md``).
+
+    Args:
+        field_type: type of input and output, complex.
+        num_heads: number of heads; must divide the copies of every degree.
+        depth: number of blocks.
+        options: further options of :class:`TransformerBlock`, such as ``dropout``.
+
+    Shape:
+        - Input: $(N, C, *space)$ with batch size $N$, $C$ = ``field_type.channels`` and two spatial axes for images,
+          three for volumes.
+        - Mask: $(N, *space)$, boolean.
+        - Output: $(N, C, *space)$, same shape as the input.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> encoder = sf.nn.Encoder(features, num_heads=2, depth=2)
+    >>> encoder(features.randn(2, 8)).shape
+    torch.Size([2, 24, 8, 8])
     """
 
     def __init__(self, field_type: FieldType, *, num_heads: int, depth: int = 1, **options: Any) -> None:
@@ -109,6 +167,12 @@ class Encoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels *space"], mask: Bool[Tensor, "batch *space"] | None = None
     ) -> Float[Tensor, "batch channels *space"]:
+        """Apply all blocks in order.
+
+        Args:
+            x: field of type ``in_type``.
+            mask: padding mask, ``True`` for valid voxels; see :meth:`Attention.forward`.
+        """
         for block in self.blocks:
             x = block(x, mask)
         return x

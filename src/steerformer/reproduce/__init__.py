@@ -1,1 +1,1 @@
-"""Tables and figures of the documentation and of the paper, computed again from a command."""
+"""The demonstration, and the page of results beside the paper's, from runs."""

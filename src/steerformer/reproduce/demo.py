@@ -1,4 +1,4 @@
-"""The demonstration: four small networks on turned digits, trained and measured in a few minutes."""
+"""The demonstration: four small networks on rotated digits, trained and measured in a few minutes."""
 
 import json
 import statistics
@@ -11,7 +11,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from steerformer import data, train
+from steerformer import data
+from steerformer.api import open_run, train
 from steerformer.audit import (
     LayerError,
     LogitChange,
@@ -20,13 +21,14 @@ from steerformer.audit import (
     random_rotations,
     scene_errors,
     some_samples,
-    standard_error,
     upright,
 )
 from steerformer.audit.rotations import input_type
 from steerformer.config import override, validate
+from steerformer.metrics.statistics import binomial_error
 from steerformer.models import preset
-from steerformer.train import ExperimentConfig, Reporter
+from steerformer.runs import ExperimentConfig
+from steerformer.training import Reporter
 
 NAMES = {
     "demo-transformer": "steerable transformer",
@@ -36,30 +38,30 @@ NAMES = {
 }
 ANGLES = tuple(range(0, 361, 15))
 _QUICK = ("training.epochs=1", "data.train=400", "data.validation=100", "data.test=200")
-DIGITS_TO_TURN = 500
+DIGITS_TO_ROTATE = 500
 _BATCH = 50
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One network: how it learned, and what it does when digits turn."""
+    """One network: its training metrics, and its response to rotated digits."""
 
     name: str
     model: nn.Module
     metrics: dict[str, Any]
     """``metrics.json`` of its run."""
     samples: dict[str, int]
-    """Digits to train on, to validate on and to test on."""
+    """Training, validation and test digits."""
     seconds_per_batch: float
     """Forward and backward pass of 50 digits, the median of five."""
-    quarter_turns: float
-    """Relative change of the logits, at worst; nothing interpolated."""
-    turned_digits: LogitChange
-    """What happens when digits turn by random angles, interpolated."""
+    grid_rotations: float
+    """Largest relative change of the logits under rotations by multiples of 90 degrees; nothing interpolated."""
+    rotated_digits: LogitChange
+    """Change of the logits under random rotations of digits, interpolated."""
     layers: list[LayerError]
     """Errors on smooth scenes at random angles, the logits last."""
     accuracy: list[float]
-    """On upright digits turned by each of ``ANGLES``."""
+    """On upright digits rotated by each of ``ANGLES``."""
 
     @property
     def test_accuracy(self) -> float:
@@ -68,12 +70,12 @@ class Measured:
 
     @property
     def standard_error(self) -> float:
-        """Of the accuracy, were the test digits drawn anew."""
-        return standard_error(self.test_accuracy, self.samples["test"])
+        """Of the accuracy, over test digits."""
+        return binomial_error(self.test_accuracy, self.samples["test"])
 
     @property
     def parameters(self) -> int:
-        """Real numbers that are learned."""
+        """Real parameters."""
         return int(self.metrics["parameters"])
 
     @property
@@ -94,34 +96,35 @@ def run_demo(
         experiment = demo_experiment(name, quick=quick)
         folder = out / ("runs-quick" if quick else "runs") / name
         if not is_finished(folder, experiment):
-            train.run(experiment, folder, resume=(folder / "config.yaml").exists(), reporter=reporter(NAMES[name]))
+            resume = (folder / "config.yaml").exists()
+            train(experiment, out=folder, resume=resume, reporter=reporter(NAMES[name]))
         found.append(measure(name, folder))
     return found
 
 
 def demo_experiment(name: str, *, quick: bool) -> ExperimentConfig:
-    """A preset of the demonstration; ``quick`` is one epoch of few digits, which shows that it works and no more."""
+    """A preset of the demonstration; ``quick`` is one epoch of few digits, only to show that it works."""
     values = override(preset(name), _QUICK if quick else ())
     experiment: ExperimentConfig = validate(ExperimentConfig, values, where=name)
     return experiment
 
 
 def is_finished(folder: Path, experiment: ExperimentConfig) -> bool:
-    """Whether this very training was done there before."""
+    """Whether the folder holds a finished run of this experiment."""
     try:
         finished = json.loads((folder / "metrics.json").read_text())["finished"]
-        return bool(finished) and train.open_run(folder).config == experiment
+        return bool(finished) and open_run(folder).config == experiment
     except (OSError, ValueError, KeyError):
         return False
 
 
 def measure(name: str, folder: Path) -> Measured:
-    """All figures of a finished run."""
-    run = train.open_run(folder)
+    """Measure a finished run."""
+    run = open_run(folder)
     model = run.model.eval()
     splits = data.load(run.config.data)
-    standing = data.load(upright(run.config.data))
-    x, labels = some_samples(standing.test, DIGITS_TO_TURN)
+    upright_splits = data.load(upright(run.config.data))
+    x, labels = some_samples(upright_splits.test, DIGITS_TO_ROTATE)
     group = input_type(model).group
     return Measured(
         name=NAMES[name],
@@ -129,15 +132,15 @@ def measure(name: str, folder: Path) -> Measured:
         metrics=json.loads((folder / "metrics.json").read_text()),
         samples={part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
         seconds_per_batch=_seconds_per_batch(model, x[:_BATCH], labels[:_BATCH]),
-        quarter_turns=logit_change(model, x[:100], group.grid_rotations()[1:]).worst,
-        turned_digits=logit_change(model, x[:200], random_rotations(group, 4)),
+        grid_rotations=logit_change(model, x[:100], group.grid_rotations()[1:]).worst,
+        rotated_digits=logit_change(model, x[:200], random_rotations(group, 4)),
         layers=scene_errors(model, x, random_rotations(group, 4)),
         accuracy=accuracy_by_angle(model, x, labels, ANGLES)["plane"],
     )
 
 
 def _seconds_per_batch(model: nn.Module, x: Tensor, labels: Tensor) -> float:
-    """Gradients are thrown away, and the model stays in eval mode, so that it stays what it is."""
+    """In eval mode and with discarded gradients, so that the model does not change."""
     times = []
     for _ in range(6):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What run folders say, gathered in one file small enough to keep beside the documentation."""
+"""Collect the metrics of run folders in one JSON file, small enough for the documentation."""
 
 import json
 import re
@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from steerformer.config import read_yaml
-from steerformer.files import write_json
+from steerformer.config import read_yaml, validate
+from steerformer.io.atomic import write_json
+from steerformer.runs import ExperimentConfig
 
 PAPER: dict[tuple[str, bool, int, str], float] = {
     ("rotmnist", False, 4, "any"): 98.72,
@@ -19,7 +20,7 @@ PAPER: dict[tuple[str, bool, int, str], float] = {
     ("modelnet10", True, 4, "z"): 90.40,
     ("modelnet10", True, 4, "so3"): 86.80,
 }
-"""Accuracy in the paper's table of classification, %: data, attention or not, number of degrees, test rotation."""
+"""Accuracy in the paper's table of classification, in %, by data, attention, number of degrees and test rotation."""
 PAPER_PARAMETERS: dict[tuple[str, bool, int], float] = {
     ("rotmnist", False, 4): 1.18,
     ("rotmnist", False, 8): 2.54,
@@ -49,30 +50,33 @@ _PUBLISHED = (
     "command",
     "started",
 )
-"""What of a run's environment is kept: nothing that names a machine or a place on it."""
+"""Keys of a run's environment that are collected: none identifies a machine or a path."""
 _CHECKED = ("samples", "grid", "arbitrary", "angles", "accuracy", "cases", "sweep", "control", "control_run")
-"""What of a run's check is kept: of classifiers accuracy against angle, of segmentations Dice."""
+"""Keys of a run's check that are collected: accuracy against angle for classification, Dice for segmentation."""
 
 
 def collect(runs: Path) -> dict[str, Record]:
-    """A record for each finished run below ``runs``, by the name of its folder."""
+    """A record of each finished run in ``runs``, by the name of its folder.
+
+    Raises a one-line ``ValueError`` for a run of an earlier version, whose configuration has other keys.
+    """
     if not runs.is_dir():
-        raise ValueError(f"there is no folder {runs} with runs.")
+        raise ValueError(f"there is no folder {runs}; name the folder of the run folders.")
     folders = sorted(file.parent for file in runs.glob("*/config.yaml"))
     found = {folder.name: record for folder in folders if (record := _record(folder)) is not None}
     if not found:
-        raise ValueError(f"{runs} holds no finished run; 'steerformer train' makes them.")
+        raise ValueError(f"{runs} has no finished run; 'steerformer train' writes run folders.")
     return found
 
 
-def keep(found: dict[str, Record], path: Path) -> None:
-    """Write the records to a JSON file, beside those of other runs that it has already."""
+def save_records(found: dict[str, Record], path: Path) -> None:
+    """Add records to a JSON file; those of other runs stay."""
     records = {**(_json(path) or {}), **found}
     write_json(path, dict(sorted(records.items())))
 
 
-def copy_pictures(runs: Path, found: dict[str, Record], images: Path) -> None:
-    """Put the pictures of the records' evaluations beside the page that will show them."""
+def copy_figures(runs: Path, found: dict[str, Record], images: Path) -> None:
+    """Copy the figures of evaluations into the image folder of the page."""
     images.mkdir(parents=True, exist_ok=True)
     for name, record in found.items():
         for picture in record["pictures"]:
@@ -84,31 +88,26 @@ def _record(folder: Path) -> Record | None:
     if metrics is None or not metrics.get("finished"):
         return None
     config = read_yaml(folder / "config.yaml")
-    config["data"]["root"] = None  # a place on one machine says nothing to others
+    validate(ExperimentConfig, config, where=str(folder / "config.yaml"))
+    config["data"]["root"] = None  # a path of one machine
     environment = _json(folder / "environment.json") or {}
     environment = {key: environment[key] for key in _PUBLISHED if key in environment}
-    environment["command"] = [_plain(word) for word in environment.get("command", [])]
+    environment["command"] = [_without_path(word) for word in environment.get("command", [])]
     check = _json(folder / "check.json")
     return {
         "config": config,
         "metrics": metrics,
         "environment": environment,
         "evaluations": {file.stem: _evaluation(file) for file in sorted(folder.glob("evaluation-*.json"))},
-        "pictures": _pictures(folder, check or {}),
+        "pictures": [file.name for file in sorted(folder.glob("evaluation-*.png"))],
         "check": check and {key: check[key] for key in _CHECKED if key in check} | _scenes(check),
     }
 
 
 def _scenes(check: Record) -> Record:
-    """The error of the logits of smooth scenes at any angle, which stand last among the layers."""
+    """Equivariance error of the logits on smooth scenes at random angles: the last one of the layers."""
     layers = check.get("layers_arbitrary")
     return {"scenes": layers[-1]["total"]} if layers else {}
-
-
-def _pictures(folder: Path, check: Record) -> list[str]:
-    """Of cases, and of Dice against angle; those of classifiers are drawn from the records."""
-    kinds = ("evaluation-*.png", *(["check.png"] if "sweep" in check else []))
-    return [file.name for kind in kinds for file in sorted(folder.glob(kind))]
 
 
 def _evaluation(file: Path) -> Record:
@@ -116,12 +115,12 @@ def _evaluation(file: Path) -> Record:
     if not {"data", "changes", "split", "rotations"} <= values.keys() or not {"accuracy", "dice"} & values.keys():
         raise ValueError(f"{file} was not written by 'steerformer evaluate'; move it out of the run folder.")
     values["data"]["root"] = None
-    values["changes"] = [_plain(word) for word in values["changes"]]
+    values["changes"] = [_without_path(word) for word in values["changes"]]
     return values
 
 
-def _plain(word: str) -> str:
-    """A word of a command line with nothing of the machine in it: of paths, the last part."""
+def _without_path(word: str) -> str:
+    """A word of a command line with paths cut to their last part."""
     key, equals, value = word.partition("=") if "=" in word else ("", "", word)
     last = re.split(r"[/\\]", value.rstrip("/"))[-1]
     return f"{key}{equals}{last}"
@@ -133,5 +132,5 @@ def _json(path: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        raise ValueError(f"{path} is no JSON.") from None
+        raise ValueError(f"{path} is not valid JSON.") from None
     return values

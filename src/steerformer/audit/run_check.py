@@ -1,0 +1,115 @@
+"""The equivariance check of a run: choose test samples, and check its model on them."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from steerformer.audit.check import ClassifierCheck, SegmentationCheck, check_classifier, check_segmentation
+from steerformer.audit.rotations import sweep_axes
+from steerformer.audit.samples import some_cases, some_samples, upright
+from steerformer.data import DataConfig, SegmentationDataset, Splits
+from steerformer.data.rotation import interpolation_mode
+from steerformer.infer.evaluation import load_run_data
+from steerformer.infer.memory import memory_budget
+from steerformer.infer.progress_bars import ProgressBar, no_progress_bar
+from steerformer.io.scans import Scan
+from steerformer.models import Model, eval_mode
+from steerformer.runs.compatibility import is_segmentation
+from steerformer.runs.run_folder import RunFolder
+
+_SAMPLES, _SAMPLE_STEP = {2: 500, 3: 40}, {2: 15, 3: 45}
+_CASES, _CASE_STEP = {2: 10, 3: 3}, {2: 30, 3: 45}
+_RANDOM = 4
+
+
+def check_run(
+    run: RunFolder,
+    overrides: Sequence[str] = (),
+    *,
+    samples: int | None = None,
+    angles: Sequence[float] | None = None,
+    control: RunFolder | None = None,
+    progress: ProgressBar = no_progress_bar,
+) -> ClassifierCheck | SegmentationCheck:
+    """Check the model of a run on its upright test samples.
+
+    Args:
+        overrides: other data, such as ``data.root=DIR``.
+        samples: number of test samples or cases; 500 images or 40 volumes, for segmentation 10 or 3.
+        angles: in degrees.
+        control: another segmentation run to compare with.
+        progress: shows the progress.
+    """
+    config, splits = load_run_data(run, overrides, upright)
+    with eval_mode(run.model):
+        if is_segmentation(run.config.model):
+            return _check_segmentation(run, splits, overrides, samples, angles, control, progress)
+        if control:
+            raise ValueError(
+                "a control is for segmentation models, and this run classifies; check the other run by itself."
+            )
+        return _check_classifier(run, config, splits, samples, angles, progress)
+
+
+def _check_classifier(
+    run: RunFolder,
+    config: DataConfig,
+    splits: Splits,
+    samples: int | None,
+    angles: Sequence[float] | None,
+    progress: ProgressBar,
+) -> ClassifierCheck:
+    group = run.model.in_type.group
+    chosen = angles or [float(angle) for angle in range(0, 361, _SAMPLE_STEP[group.dim])]
+    x, labels = some_samples(splits.test, samples or _SAMPLES[group.dim])
+    with progress("rotating samples", len(chosen) * len(sweep_axes(group))) as advance:
+        return check_classifier(run.model, x, labels, angles=chosen, mode=interpolation_mode(config), progress=advance)
+
+
+def _check_segmentation(
+    run: RunFolder,
+    splits: Splits,
+    overrides: Sequence[str],
+    samples: int | None,
+    angles: Sequence[float] | None,
+    control: RunFolder | None,
+    progress: ProgressBar,
+) -> SegmentationCheck:
+    group = run.model.in_type.group
+    count = samples or _CASES[group.dim]
+    chosen = angles or [float(angle) for angle in range(0, 360, _CASE_STEP[group.dim])]
+    cases = _some_cases(splits, count)
+    other = _control(control, overrides, count, cases, splits.classes) if control else None
+    total = (len(chosen) * len(sweep_axes(group)) + _RANDOM) * (2 if other else 1)
+    with progress("rotating cases", total) as advance:
+        return check_segmentation(
+            run.model,
+            cases,
+            angles=chosen,
+            rotations=_RANDOM,
+            control=other,
+            memory=memory_budget(),
+            progress=advance,
+        )
+
+
+def _some_cases(splits: Splits, count: int) -> list[Scan]:
+    assert isinstance(splits.test, SegmentationDataset)
+    return some_cases(splits.test, count)
+
+
+def _control(
+    run: RunFolder, overrides: Sequence[str], count: int, cases: Sequence[Scan], classes: Sequence[str]
+) -> tuple[Model, list[Scan]]:
+    """The other model and the same cases as it preprocesses them; their names and classes must agree."""
+    if not is_segmentation(run.config.model):
+        raise ValueError(f"{run.folder} classifies, but the control of a segmentation must be a segmentation.")
+    _, splits = load_run_data(run, overrides, upright)
+    others = _some_cases(splits, count)
+    if splits.classes != classes:
+        raise ValueError(
+            f"{run.folder} has the classes {', '.join(splits.classes)}, but this run {', '.join(classes)}."
+        )
+    for theirs, ours in zip_longest(*([case.name for case in some] for some in (others, cases)), fillvalue="none"):
+        if theirs != ours:
+            raise ValueError(f"{run.folder} has other test cases: {theirs} where this run has {ours}.")
+    return run.model, others

@@ -1,0 +1,1 @@
+"""Reading and writing files: images, NIfTI and .npy volumes, label maps, archives."""

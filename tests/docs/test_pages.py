@@ -1,0 +1,115 @@
+"""The programs that write the pages of docs/."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import attention
+import kernel_families
+import kernel_training
+import kernels
+import layers
+from steerformer import SO2, SO3, FieldType
+from steerformer.plots.kernels import draw_encodings, draw_kernels, draw_purity
+from steerformer.reproduce import results_page
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.slow
+def test_purest_kernels_have_five_times_smaller_errors_than_sampled_rings(monkeypatch, unchecked):
+    monkeypatch.setattr(kernels, "DEGREES", (1, 2, 3))
+    table = kernels.single_kernels().splitlines()[2:]
+    ratios = {
+        (cells[1], int(cells[2])): float(cells[6]) for cells in ([c.strip() for c in row.split("|")] for row in table)
+    }
+    assert all(ratios[grid, degree] >= 5 for grid in ("5x5", "5x5x5") for degree in (1, 2, 3)), ratios
+
+
+@pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families, results_page])
+def test_pages_match_their_programs(program):
+    name = program.__name__.split(".")[-1].removesuffix("_page")
+    written = (DOCS / f"{name}.md").read_text()
+    for line in program._PAGE.splitlines():
+        assert "{" in line or line in written, line
+    if program is not results_page:
+        assert f"Written by `python docs/programs/{name}.py" in written.splitlines()[0]
+
+
+def test_kernel_families_page_is_rendered_from_its_results(tmp_path):
+    page = kernel_families.write_page(DOCS / "kernel_families.jsonl", tmp_path / "page.md")
+    assert page.read_text() == (DOCS / "kernel_families.md").read_text()
+
+
+@pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families])
+def test_programs_have_a_command_line(program, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [program.__file__, "--help"])
+    with pytest.raises(SystemExit) as stopped:
+        program.main()
+    assert stopped.value.code == 0 and "--out" in capsys.readouterr().out
+
+
+def test_library_does_not_import_the_programs():
+    names = "|".join(file.stem for file in (DOCS / "programs").glob("*.py"))
+    for file in (DOCS.parent / "src").rglob("*.py"):
+        assert not re.search(rf"^\s*(?:from|import) (?:{names})\b", file.read_text(), re.MULTILINE), file
+
+
+def test_programs_run_as_scripts(tmp_path):
+    """From any folder, with their siblings; without results, one line says what to do."""
+    script = DOCS / "programs" / "kernel_families.py"
+    done = subprocess.run([sys.executable, script, "--out", tmp_path], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "train the networks with --data mnist.npz" in done.stderr.splitlines()[-1]
+
+
+def test_figures_are_drawn(tmp_path):
+    for group in (SO2, SO3):
+        draw_kernels(group, tmp_path / "kernels.png", degrees=2)
+    draw_purity(tmp_path / "purity.png", degrees=2)
+    draw_encodings(tmp_path / "encodings.png", degrees=2)
+    drawn = ("kernels.png", "purity.png", "encodings.png")
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
+
+
+def test_kernel_families_train_resume_and_are_rendered(tmp_path, monkeypatch):
+    """A smoke test on a few images of noise."""
+    generator = np.random.default_rng(0)
+    images = {f"{part}_images": generator.integers(0, 255, (60, 28, 28), dtype=np.uint8) for part in ("train", "test")}
+    labels = {f"{part}_labels": generator.integers(0, 10, 60) for part in ("train", "test")}
+    np.savez(tmp_path / "mnist.npz", **images, **labels)
+    few = {"TRAIN": 20, "TEST": 20, "EPOCHS": 1, "BATCH": 10, "CHOICES": kernel_training.CHOICES[2:5:2]}
+    for name, value in few.items():
+        monkeypatch.setattr(kernel_training, name, value)
+    results, lines = tmp_path / "kernel_families.jsonl", []
+    kernel_training.run_all(tmp_path / "mnist.npz", results, seeds=1, progress=lines.append)
+    kernel_training.run_all(tmp_path / "mnist.npz", results, seeds=1, progress=lines.append)
+    assert len(lines) == len(kernel_training.read_results(results)) == 2
+    table = kernel_families.write_page(results, tmp_path / "kernel_families.md").read_text()
+    assert "| fitted |" in table and "| purest |" in table
+
+
+def test_every_layer_is_on_the_page_of_layers_or_attention():
+    from steerformer import nn
+
+    examples = [*layers.example_layers(SO2).values(), *attention.modules(FieldType(SO2, (2,))).values()]
+    shown = {type(layer).__name__ for layer in examples}
+    maps_of_fields = set(nn.__all__) - {"PositionalEncoding"}
+    assert shown == {name for name in maps_of_fields if issubclass(getattr(nn, name), torch.nn.Module)}
+
+
+def test_attention_errors_on_its_page_are_below_one_percent():
+    """Errors of the default positional encoding."""
+    rows = [
+        line.split("|")
+        for line in (DOCS / "attention.md").read_text().splitlines()
+        if line.startswith(("| Att", "| Tra"))
+    ]
+    errors = [float(cells[4]) for cells in rows if "x1" in cells[3]]
+    assert len(errors) == 8
+    assert max(errors) < 1e-2

@@ -1,0 +1,60 @@
+"""MONAI's UNet with the interface of our models."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import steerformer as sf
+from models.small import monai_unet
+from steerformer import SO2, SO3
+from steerformer.config import ConfigError
+from steerformer.models.summary import count
+
+
+def test_even_kernels_are_rejected():
+    with pytest.raises(ConfigError, match=r"kernel_size must be odd, got 4"):
+        monai_unet(SO2, kernel_size=4)
+
+
+@pytest.fixture
+def control(group):
+    return monai_unet(group)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 7, 7), (13, 22, 3), (8, 8, 8)])
+def test_any_grid_size(control, sizes):
+    x = control.in_type.randn(2, sizes[: control.in_type.group.dim])
+    logits = control(x)
+    assert logits.shape == (2, 3, *x.shape[2:])
+    F.cross_entropy(logits, torch.zeros(2, *x.shape[2:], dtype=torch.long)).backward()
+    assert all(parameter.grad is not None for parameter in control.parameters())
+
+
+def test_multiples_of_the_stride_are_not_padded(control):
+    control.eval()
+    x = control.in_type.randn(1, 8)
+    assert torch.equal(control(x), control.net(x))
+
+
+def test_types_and_stride(control):
+    assert control.out_type == sf.FieldType.image(control.in_type.group, 3)
+    assert control.stride == 2
+
+
+def test_save_and_load(control, tmp_path):
+    sf.save(control, tmp_path / "model.safetensors")
+    back, x = sf.load(tmp_path / "model.safetensors"), control.in_type.randn(1, 5)
+    assert back.config == control.config
+    assert torch.equal(back(x), control.eval()(x))
+
+
+@pytest.mark.parametrize(("data", "other"), [("ph2", "transformer-k4"), ("hippocampus", "transformer-l2")])
+def test_has_as_many_parameters_as_the_model_it_is_the_control_of(data, other):
+    control, steerable = (count(sf.models.build(f"{data}-{name}-cpu"))[0] for name in ("monai", other))
+    assert control == pytest.approx(steerable, rel=0.15)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 8, 8, 8), (1, 8, 8), (2, 1, 8, 8)])
+def test_wrong_input_shapes_are_rejected(shape, unchecked):
+    with pytest.raises(ValueError, match=r"MonaiUNet takes .* a tensor \(batch, 1, 3 spatial axes\), got shape"):
+        monai_unet(SO3)(torch.zeros(shape))
