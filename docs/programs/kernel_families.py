@@ -96,8 +96,8 @@ small advantage. With random weights, fitted kernels have several times smaller 
 ([kernels.md](kernels.md)); in the logits of trained networks, after nonlinearities, this difference is not visible.
 
 - **Default:** `kernel_family="fitted", tolerance=0.01`. The library promises equivariance of every layer, and of the
-  two families with a large receptive field this one has the smaller errors. A stricter tolerance (0.001) drops kernels
-  that the network needs, a looser one (0.1) keeps the same kernels at size 5.
+  two families with a large receptive field this one has the smaller errors of single layers. A stricter tolerance
+  (0.001) drops kernels that the network needs, a looser one (0.1) keeps the same kernels at size 5.
 - **Highest accuracy:** try `kernel_family="sampled", tolerance=0.1`.
 - **Smallest equivariance error:** `kernel_family="purest"` with kernels of size 7; at size 5 their receptive field is
   too small.

@@ -21,7 +21,6 @@ from steerformer.reproduce import results_page
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.slow
 def test_purest_kernels_have_five_times_smaller_errors_than_sampled_rings(monkeypatch, unchecked):
     monkeypatch.setattr(kernels, "DEGREES", (1, 2, 3))
     table = kernels.single_kernels().splitlines()[2:]

@@ -42,9 +42,9 @@ def draw_purity(path: Path, *, degrees: int = 7) -> None:
             for size, style in ((3, ":"), (5, "--"), (7, "-")):
                 kernels = VoxelKernels(group, (size,) * group.dim, family=family, tolerance=1.0)
                 best = [1 - kernels.functions(J).purity.max().item() for J in range(degrees)]
-                axes.semilogy(range(degrees), best, style, color=_COLORS[family], label=f"{family}, {size} wide")
+                axes.semilogy(range(degrees), best, style, color=_COLORS[family], label=f"{family}, size {size}")
         axes.axhline(1e-2, color="gray", linewidth=0.6)
-        axes.set(xlabel="degree", title="x".join(["n"] * group.dim), ylim=(1e-9, 1.5))
+        axes.set(xlabel="degree", title=f"{group.dim}D", ylim=(1e-9, 1.5))
         axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="lower right")
     figure.axes[0].set_ylabel("1 - purity of the best kernel")
