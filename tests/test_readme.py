@@ -33,7 +33,8 @@ def test_make_targets_exist():
 
 
 def test_commands_exist():
-    lines = re.findall(r"^steerformer .*", README, re.MULTILINE)
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    lines = re.findall(r"^steerformer .*", "\n".join(blocks), re.MULTILINE)
     commands = typer.main.get_command(app).commands
     for line in lines:
         _, name, *words = shlex.split(line.split("#")[0])

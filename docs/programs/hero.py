@@ -83,8 +83,16 @@ def _draw_curves(axes: Axes, found: dict[str, Any], count: int) -> None:
         rows = np.array([[100 * value for value in (*row, row[0])] for row in curves.values()])
         axes.plot(angles, rows.mean(0), ".-", color=COLORS[label], linewidth=2)
         axes.fill_between(angles, rows.min(0), rows.max(0), color=COLORS[label], alpha=0.15, linewidth=0)
-        axes.annotate(label, (180, rows.mean(0)[6]), xytext=(0, 7), textcoords="offset points", ha="center",
-                      color=COLORS[label], fontsize=9)  # fmt: skip
+        above = "augmentation" not in label  # between two curves a label would overlap
+        axes.annotate(
+            label,
+            (180, rows.mean(0)[6]),
+            xytext=(0, 7 if above else -18),
+            textcoords="offset points",
+            ha="center",
+            color=COLORS[label],
+            fontsize=9,
+        )
     axes.set(xlabel=ANGLE_LABEL, ylabel="Dice [%]", ylim=(0, 100), xlim=(0, 360), xticks=range(0, 361, 60))
     axes.set_title(f"Hippocampus, {count} test cases; mean and range over three axes", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)

@@ -274,3 +274,13 @@ def test_classes_and_regions_of_the_same_name_are_distinguished():
         "region core": 0.2,
         "whole": 0.3,
     }
+
+
+def test_resumed_run_is_shown_with_the_command_that_started_it(tmp_path):
+    write_run(tmp_path / "runs" / "resumed", data={"name": "rotmnist"})
+    path = tmp_path / "runs" / "resumed" / "environment.json"
+    first = json.loads(path.read_text())
+    last = {**first, "command": ["steerformer", "train", "runs/resumed", "--resume"], "earlier": [first]}
+    path.write_text(json.dumps(last))
+    (record,) = results.collect(tmp_path / "runs").values()
+    assert record["environment"]["command"] == ["steerformer", "train", "x", "data.root=data"]

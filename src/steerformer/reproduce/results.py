@@ -90,9 +90,10 @@ def _record(folder: Path) -> Record | None:
     config = read_yaml(folder / "config.yaml")
     validate(ExperimentConfig, config, where=str(folder / "config.yaml"))
     config["data"]["root"] = None  # a path of one machine
-    environment = _json(folder / "environment.json") or {}
-    environment = {key: environment[key] for key in _PUBLISHED if key in environment}
-    environment["command"] = [_without_path(word) for word in environment.get("command", [])]
+    last = _json(folder / "environment.json") or {}
+    first = next(iter(last.get("earlier", [])), last)  # a resumed run was started by another command
+    environment = {key: last[key] for key in _PUBLISHED if key in last}
+    environment["command"] = [_without_path(word) for word in first.get("command", [])]
     check = _json(folder / "check.json")
     return {
         "config": config,
