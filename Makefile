@@ -34,11 +34,13 @@ docs: $(CORE) ## write the generated pages and figures of docs/ again
 	$(BIN)/python docs/programs/kernels.py
 	$(BIN)/python docs/programs/layers.py
 	$(BIN)/python docs/programs/attention.py
+	$(BIN)/python docs/programs/kernel_families.py
 	$(BIN)/steerformer reproduce results
+	$(BIN)/python docs/programs/readme_results.py
 
 clean: ## remove the virtual environment, caches and build products
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \

@@ -219,7 +219,7 @@ class TestSegmentation:
             segmentation.predict(file, memory=2**20)
         with pytest.raises(DataError, match="spacing takes 2 positive numbers"):
             segmentation.predict(np.zeros((1, 20, 24)), spacing=[1.0])
-        with pytest.raises(ValueError, match="choose a folder by --out"):
+        with pytest.raises(ValueError, match=r"choose a folder by out \(--out\)"):
             segmentation.predict_files([file])
 
     def test_predicted_files_are_those_of_the_command(self, segmentation, tmp_path):

@@ -79,9 +79,10 @@ def test_old_key_in_a_model_mapping_is_rejected():
 def test_run_with_many_old_keys_gets_one_line(tmp_path):
     words = [word for base, word, _ in KEYS if base == SEGMENTATION]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(experiment(SEGMENTATION, *words)))
-    with pytest.raises(ConfigError, match=rf"it is now called .*; and {len(words) - 3} more\.$") as caught:
+    with pytest.raises(ConfigError) as caught:
         load_experiment(tmp_path)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and "more" not in str(caught.value)
+    assert str(caught.value).count("it is now called") == len(words) > 3
 
 
 @pytest.mark.parametrize("word", ["data.patch=8", "model.checkpoint=true", "training.norms=block"])

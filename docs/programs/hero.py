@@ -35,6 +35,7 @@ RUNS = {
 }
 COLORS = dict(zip(RUNS, (PALETTE[0], PALETTE[2], PALETTE[1]), strict=True))
 ANGLES = tuple(range(0, 360, 30))
+TRUTH = "#d4a800"
 SHOWN_ANGLE = 45
 SHOWN_VOXELS = 46
 
@@ -71,7 +72,7 @@ def _figure(found: dict[str, Any], runs: dict[str, sf.Run], overrides: list[str]
     shown = [label for label in runs if "augmentation" not in label]
     for axes, angle in zip(right, (0, SHOWN_ANGLE), strict=True):
         _draw_case(axes, angle, {label: runs[label] for label in shown}, overrides, count)
-    handles = [Line2D([], [], color="black", linestyle="dashed", label="true outline")]
+    handles = [Line2D([], [], color=TRUTH, linestyle="dashed", label="true outline")]
     handles += [Line2D([], [], color=COLORS[label], label=label) for label in shown]
     figure.legend(handles=handles, loc="outside lower right", ncols=3, fontsize=9, frameon=False)
     return figure
@@ -100,7 +101,7 @@ def _draw_curves(axes: Axes, found: dict[str, Any], count: int) -> None:
 
 
 def _draw_case(axes: Axes, angle: int, runs: dict[str, sf.Run], overrides: list[str], count: int) -> None:
-    """An axial slice of the median case, rotated about the axial direction, with the outlines of all networks."""
+    """An axial slice of the middle one of the cases, rotated in its plane, with the outlines of all networks."""
     lines = []
     for i, (label, run) in enumerate(runs.items()):
         case = _cases(run, overrides, count)[count // 2]
@@ -111,12 +112,13 @@ def _draw_case(axes: Axes, angle: int, runs: dict[str, sf.Run], overrides: list[
         if i == 0:
             pixels = to_gray(x[0, ..., level], of=x).T
             axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, origin="lower", interpolation="bicubic")
-            draw_outlines(axes, (truth[..., level].T > 0).long(), color="white", style="dashed")
+            draw_outlines(axes, (truth[..., level].T > 0).long(), color=TRUTH, style="dashed")
         draw_outlines(axes, (predicted[..., level].T > 0).long(), color=COLORS[label])
         lines.append((f"Dice {100 * _dice(predicted, truth):.0f} %", COLORS[label]))
+    corner = max(_window(truth.shape[0])[0], 0), max(_window(truth.shape[1])[0], 0)
     for i, (text, color) in enumerate(lines):
-        axes.text(0.03, 0.03 + 0.08 * i, text, color="white", transform=axes.transAxes, fontsize=9,
-                  bbox={"facecolor": color, "edgecolor": "none", "pad": 2})  # fmt: skip
+        box = {"facecolor": color, "edgecolor": "none", "pad": 2}
+        axes.text(corner[0] + 1, corner[1] + 1 + 3.5 * i, text, color="white", fontsize=9, bbox=box)
     axes.set_title(f"rotated by {angle} degrees" if angle else "upright", fontsize=9)
     axes.set_xlim(_window(truth.shape[0]))
     axes.set_ylim(_window(truth.shape[1]))

@@ -93,7 +93,8 @@ Times are for training on one thread and approximate.
 Sampled kernels with a tolerance of 0.1, which drops impure rings, are more accurate than fitted kernels by
 {narrow} percentage points at size 5 and {wide} at size 7 (difference of means and its standard error): at most a
 small advantage. With random weights, fitted kernels have several times smaller equivariance errors
-([kernels.md](kernels.md)); in the logits of trained networks, after nonlinearities, this difference is not visible.
+([kernels.md](kernels.md)); in the logits of trained networks, after nonlinearities (column *error*), this
+advantage is gone at kernel size 5, and reversed at size 7.
 
 - **Default:** `kernel_family="fitted", tolerance=0.01`. The library promises equivariance of every layer, and of the
   two families with a large receptive field this one has the smaller errors of single layers. A stricter tolerance

@@ -1,5 +1,6 @@
 """The table of results in README.md, from docs/results.json: ``python docs/programs/readme_results.py``."""
 
+import argparse
 import json
 import re
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ def update(page: str, records: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     records = json.loads((ROOT / "docs" / "results.json").read_text())
     readme = ROOT / "README.md"
     write_atomic(readme, update(readme.read_text(), records))
@@ -53,7 +55,9 @@ def _scores(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
     metrics, own = record["metrics"], record["config"]["data"].get("test_rotation", "none")
     tests = [(own, metrics.get("test_dice", metrics.get("test_accuracy")))]
     for evaluation in record["evaluations"].values():
-        tests.append((evaluation["data"]["test_rotation"], evaluation.get("dice", evaluation.get("accuracy"))))
+        if evaluation["split"] == "test" and evaluation["rotations"] == 1:
+            rotation = evaluation["data"].get("test_rotation", "none")
+            tests.append((rotation, evaluation.get("dice", evaluation.get("accuracy"))))
     for rotation, score in tests:
         if rotation in ("none", *ROTATED):
             yield ("rotated" if rotation in ROTATED else "upright"), score

@@ -5,13 +5,14 @@ from steerformer.api import Run, open_run, train
 from steerformer.fields import FieldType
 from steerformer.groups import SO2, SO3
 from steerformer.models import load, save
+from steerformer.version import __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "SO2",
     "SO3",
     "FieldType",
     "Run",
+    "__version__",
     "data",
     "kernels",
     "load",

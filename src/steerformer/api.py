@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,19 +16,20 @@ from steerformer.runs.compatibility import is_segmentation
 if TYPE_CHECKING:
     from steerformer.audit import ClassifierCheck, SegmentationCheck
     from steerformer.infer.classification import Prediction
+    from steerformer.infer.evaluation import RunEvaluation
+    from steerformer.infer.inputs import Input
     from steerformer.infer.predicted_files import PredictedFiles
     from steerformer.infer.progress_bars import ProgressBar
     from steerformer.infer.segmentation import Segmentation
     from steerformer.io.scans import Scan
     from steerformer.training import Reporter
 
-Config = str | Path | Mapping[str, Any] | ExperimentConfig
-Input = str | Path | np.ndarray | Tensor
+ConfigLike = str | Path | Mapping[str, Any] | ExperimentConfig
 Split = Literal["train", "validation", "test"]
 
 
 def train(
-    config: Config,
+    config: ConfigLike,
     overrides: Sequence[str] = (),
     *,
     out: Path | str | None = None,
@@ -40,7 +41,7 @@ def train(
     Args:
         config: a preset's name, a YAML file, a run folder, a mapping as in a YAML file, or an ``ExperimentConfig``.
         overrides: changes such as ``training.epochs=3``.
-        out: folder for the run; ``runs/NAME`` for a named configuration.
+        out: folder for the run; ``runs/NAME`` for a named configuration. Several machines need a shared folder.
         resume: continue an interrupted run in ``out``; on CPUs the result is bit-identical to an uninterrupted run.
         reporter: receives the progress; nothing is shown by default.
     """
@@ -59,7 +60,7 @@ def open_run(folder: Path | str) -> "Run":
     return Run(found.folder, found.config, found.model, found.classes)
 
 
-def resolve_config(config: Config, overrides: Sequence[str] = ()) -> ExperimentConfig:
+def resolve_config(config: ConfigLike, overrides: Sequence[str] = ()) -> ExperimentConfig:
     """The experiment that a name, file, folder, mapping or configuration describes, with overrides applied."""
     if isinstance(config, str | Path):
         return load_experiment(config, overrides)
@@ -68,7 +69,9 @@ def resolve_config(config: Config, overrides: Sequence[str] = ()) -> ExperimentC
     return experiment
 
 
-def run_folder(config: Config, out: Path | str | None = None, *, name: str | None = None, resume: bool = False) -> Path:
+def run_folder(
+    config: ConfigLike, out: Path | str | None = None, *, name: str | None = None, resume: bool = False
+) -> Path:
     """Where a run is written: ``out``, or the resumed folder itself, or ``runs/NAME``."""
     if out is not None:
         return Path(out)
@@ -78,16 +81,6 @@ def run_folder(config: Config, out: Path | str | None = None, *, name: str | Non
     if name is None and resume and path.is_dir():
         return path
     return Path("runs") / (name or path.resolve().name.removesuffix(".yaml").removesuffix(".yml"))
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Metrics of a run on a split, and the files they were written to."""
-
-    metrics: dict[str, Any]
-    """``accuracy``, ``per_class``, ``confusion``, ...; or ``dice``, ``hd95``, ``structures``, ``missed``, ...: as in
-    ``evaluation-*.json``."""
-    files: tuple[Path, ...] = ()
 
 
 class Run(RunFolder):
@@ -100,7 +93,7 @@ class Run(RunFolder):
 
     def predict(
         self,
-        inputs: Input | Sequence[Input],
+        inputs: "Input | Sequence[Input]",
         *,
         spacing: Sequence[float] | None = None,
         probabilities: bool = False,
@@ -110,7 +103,8 @@ class Run(RunFolder):
 
         Args:
             inputs: one or several paths or arrays (channels, \\*space). An array means what a file with the same
-                values means, so it is preprocessed in the same way.
+                values means, so it is preprocessed in the same way. Segmentation: an item may also be a sequence of
+                paths, the modalities of one scan; a flat list with NAME_0000, NAME_0001, ... is grouped by name.
             spacing: voxel spacing of arrays; 1 along each axis by default.
             probabilities: segmentation: also the probabilities of all classes.
             memory: segmentation: limit for the peak memory of the process in bytes; by default what is free.
@@ -119,14 +113,15 @@ class Run(RunFolder):
         from steerformer.infer.segmentation import segment_inputs
 
         single = isinstance(inputs, str | Path | np.ndarray | Tensor)
-        items: Sequence[Input] = [inputs] if single else list(inputs)  # type: ignore[list-item, arg-type]
+        items: "Sequence[Input]" = [inputs] if single else list(inputs)  # type: ignore[list-item, arg-type]
         if self.is_segmentation:
             return segment_inputs(self, items, spacing=spacing, probabilities=probabilities, memory=memory)
+        self._reject_segmentation_options(memory is not None, probabilities)
         return classify_inputs(self, items, spacing=spacing)
 
     def predict_files(
         self,
-        files: Sequence[Path | str],
+        files: Path | str | Sequence[Path | str],
         out: Path | str | None = None,
         *,
         probabilities: bool = False,
@@ -144,11 +139,13 @@ class Run(RunFolder):
         from steerformer.infer.progress_bars import no_progress_bar
         from steerformer.infer.segment_files import segment_files
 
-        paths, bar = [Path(file) for file in files], progress or no_progress_bar
+        paths = [Path(file) for file in ([files] if isinstance(files, str | Path) else files)]
+        bar = progress or no_progress_bar
         if not self.is_segmentation:
+            self._reject_segmentation_options(memory is not None, probabilities, overlay)
             return classify_files(self, paths, None if out is None else Path(out), force=force, progress=bar)
         if out is None:
-            raise ValueError("a segmentation model writes a file for each input; choose a folder by --out.")
+            raise ValueError("a segmentation model writes a file for each input; choose a folder by out (--out).")
         return segment_files(
             self,
             paths,
@@ -170,7 +167,7 @@ class Run(RunFolder):
         save: bool = False,
         scans: bool = True,
         progress: "ProgressBar | None" = None,
-    ) -> Evaluation:
+    ) -> "RunEvaluation":
         """Metrics on a split, as ``steerformer evaluate`` gives them.
 
         Args:
@@ -182,7 +179,7 @@ class Run(RunFolder):
             scans: segmentation: draw the scans in the saved figure; ``False`` for confidential ones.
             progress: shows the progress.
         """
-        from steerformer.infer.evaluation import evaluate_run
+        from steerformer.infer.evaluation import evaluate_run, save_evaluation
         from steerformer.infer.progress_bars import no_progress_bar
 
         found = evaluate_run(
@@ -193,13 +190,10 @@ class Run(RunFolder):
             batch_size=batch_size,
             progress=progress or no_progress_bar,
         )
-        files: tuple[Path, ...] = ()
-        if save:
-            from steerformer.plots.report_files import write_evaluation
-
-            path = self.folder / f"evaluation-{_tag(split, rotations, overrides)}.json"
-            files = write_evaluation(found, path, scans=scans)
-        return Evaluation(found.metrics, files)
+        if not save:
+            return found
+        path = self.folder / f"evaluation-{_tag(split, rotations, overrides)}.json"
+        return replace(found, files=(*save_evaluation(found, path), *_draw_examples(found, path, scans=scans)))
 
     def check(
         self,
@@ -221,7 +215,7 @@ class Run(RunFolder):
             out: folder for ``check.json`` and ``check.png``; nothing is written by default.
             progress: shows the progress.
         """
-        from steerformer.audit.run_check import check_run
+        from steerformer.audit.run_check import check_run, save_check
         from steerformer.infer.progress_bars import no_progress_bar
 
         found = check_run(
@@ -233,15 +227,44 @@ class Run(RunFolder):
             progress=progress or no_progress_bar,
         )
         if out is not None:
-            from steerformer.plots.report_files import write_check
-
-            write_check(found, Path(out), control_run=control.folder.resolve().name if control else None)
+            save_check(found, Path(out), control.folder.resolve().name if control else None)
+            _draw_check(found, Path(out))
         return found
+
+    @staticmethod
+    def _reject_segmentation_options(*given: bool) -> None:
+        if any(given):
+            raise ValueError(
+                "memory, probabilities and overlay (--memory, --probabilities and --overlay) are for segmentation "
+                "models, and this one classifies."
+            )
 
     def _draw_overlay(self, scan: "Scan", found: "Segmentation", path: Path) -> None:
         from steerformer.plots.overlay import write_overlay
 
         write_overlay(scan, found.labels, path, classes=self.classes)
+
+
+def _draw_examples(found: "RunEvaluation", path: Path, *, scans: bool) -> tuple[Path, ...]:
+    """Draw the examples of a segmentation beside the JSON file ``path``; without ``scans``, only outlines."""
+    if not found.cases:
+        return ()
+    figure = path.with_suffix(".png")
+    figure.unlink(missing_ok=True)  # an older figure would pass for that of this evaluation
+    if not found.examples:
+        return ()
+    from steerformer.plots.case_examples import case_examples
+    from steerformer.plots.style import save_figure
+
+    save_figure(case_examples(found.examples, classes=found.metrics["classes"], scans=scans), figure)
+    return (figure,)
+
+
+def _draw_check(found: "ClassifierCheck | SegmentationCheck", folder: Path) -> None:
+    from steerformer.plots.equivariance import check_figure
+    from steerformer.plots.style import save_figure
+
+    save_figure(check_figure(found), folder / "check.png")
 
 
 def _tag(split: str, rotations: int, overrides: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ class ConfigError(ValueError):
 
 Parsed = TypeVar("Parsed")
 _SHOWN = 3  # problems listed in a message; the others are only counted
+_NOW_CALLED = "it is now called"
 _RENAMED = {
     "normalise": "normalize",
     "scale": "normalize (none or std)",
@@ -43,8 +44,10 @@ def validate(kind: type[Parsed] | Any, values: Mapping[str, Any], *, where: str)
         parsed: Parsed = TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
         problems = list(dict.fromkeys(_explain(problem, kind) for problem in error.errors(include_url=False)))
-        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise ConfigError(f"{where}: {'; '.join(problems[:_SHOWN])}{more}.") from None
+        renamed = [problem for problem in problems if _NOW_CALLED in problem]  # all are listed: each has to be changed
+        others = [problem for problem in problems if _NOW_CALLED not in problem]
+        more = f"; and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        raise ConfigError(f"{where}: {'; '.join([*renamed, *others[:_SHOWN]])}{more}.") from None
     return parsed
 
 
@@ -140,12 +143,12 @@ def _locate(kind: Any, location: tuple[int | str, ...]) -> tuple[list[str], list
 def _advice(key: str, siblings: list[str], kind: Any) -> str:
     """What the user may have meant: the key's new name, a similar key, the same key elsewhere, or all keys here."""
     if key in _RENAMED and _RENAMED[key].split()[0] in siblings:
-        return f"it is now called {_RENAMED[key]}"
+        return f"{_NOW_CALLED} {_RENAMED[key]}"
     elsewhere = [path for path in _paths(kind) if path.split(".")[-1] == key and "." in path]
     near = difflib.get_close_matches(key, siblings, n=1, cutoff=0.7)
     if near and near[0] != key:
         return f"did you mean {near[0]!r}?"
-    return f"did you mean {elsewhere[0]!r}?" if elsewhere else f"known are {', '.join(siblings)}"
+    return f"did you mean {elsewhere[0]!r}?" if elsewhere else f"known keys: {', '.join(siblings)}"
 
 
 def _members(kind: Any) -> Iterator[type[BaseModel]]:

@@ -131,8 +131,8 @@ class FieldType:
         self.group.require_rotation(R)
         if x.ndim not in (2, 2 + self.group.dim):
             raise ValueError(
-                f"a field of {self.group} has shape (batch, channels) or (batch, channels, {self.group.dim} axes of "
-                f"space), got {tuple(x.shape)}."
+                f"a field of {self.group} has shape (batch, channels) or (batch, channels, {self.group.dim} spatial "
+                f"axes), got {tuple(x.shape)}."
             )
         if R.ndim != 2:
             raise ValueError(f"rotate takes one rotation for the whole batch, got shape {tuple(R.shape)}.")

@@ -120,7 +120,7 @@ def test_cases_are_predicted_within_the_free_memory(run_folder, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--rotations", 4], "--rotations is for classifiers"),
+        (["--rotations", 4], "rotations (--rotations) above 1 are for classifiers"),
         (["data.patch_size=5", "model.degrees=3"], "only data.* can be changed"),
         (["--split", "validation", "data.validation=0"], "no samples"),
         (["data.root=nowhere"], "nowhere"),

@@ -143,9 +143,9 @@ def test_scan_whose_results_cannot_be_written_leaves_no_file(volume_run, tmp_pat
 @pytest.mark.parametrize(
     ("step", "error", "words"),
     [
-        ("segment", MemoryError(), "out of memory; free some, or set a lower --memory"),
+        ("segment", MemoryError(), "out of memory; free some, or set a lower memory (--memory)"),
         ("segment", RuntimeError("alloc.cpp: can't allocate memory: 9 bytes"), "out of memory; free some"),
-        ("write_labels", MemoryError(), "out of memory; free some, or set a lower --memory"),
+        ("write_labels", MemoryError(), "out of memory; free some, or set a lower memory (--memory)"),
         ("write_labels", HeaderDataError("shape does not fit"), "shape does not fit"),
         ("write_labels", OSError(28, "No space left on device"), "No space left on device"),
     ],
@@ -219,7 +219,7 @@ def test_existing_files_are_overwritten_only_by_force(volume_run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "choose a folder by --out"),
+        ([], "choose a folder by out (--out)"),
         (["--out", "new", "--memory", "much"], "such as 2G or 800M, got 'much'"),
         (["--out", "new", "--memory", "1M"], "1M of memory are not enough"),
     ],

@@ -35,8 +35,10 @@ def test_splits_are_disjoint_and_have_the_configured_sizes():
     assert numbers()[2] == numbers(validation=1, train=2)[2] != numbers(seed=1)[2]
     assert numbers()[1] == numbers(train=2)[1]
     for options in ({"train": 13}, {"validation": 10, "test": 10}, {"test": 30, "train": 1}):
-        with pytest.raises(DataError, match=r"here has 20 cases, got .*validation=.* and test="):
+        with pytest.raises(DataError, match=r"here has 20 cases, too few for .*validation=.* and test=.*; lower"):
             numbers(**options)
+    with pytest.raises(DataError, match="here: train=0 leaves no training cases; set train=null"):
+        numbers(train=0)
 
 
 def test_cases_are_preprocessed_once_and_again_after_changes(load, tmp_path, cache_folder, monkeypatch):

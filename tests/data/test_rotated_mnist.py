@@ -157,10 +157,10 @@ def test_impossible_configurations_are_rejected(tmp_path):
     write_amat(tmp_path / "amat")
     with pytest.raises(DataError, match="already rotated"):
         load(config(tmp_path / "amat", test_rotation="none"))
-    with pytest.raises(DataError, match="has 6 digits for train, got train=7"):
+    with pytest.raises(DataError, match="has 6 digits for train, too few for train=7; lower it"):
         load(config(tmp_path / "amat", train=7))
     with pytest.raises(DataError, match="6 training samples, so validation must be less than 6"):
         load(config(tmp_path / "amat", validation=6))
     write_idx(tmp_path / "idx")
-    with pytest.raises(DataError, match="has 40 digits in all, got train=41"):
+    with pytest.raises(DataError, match="has 40 digits in all, too few for train=41"):
         load(config(tmp_path / "idx", train=41))

@@ -1,5 +1,6 @@
 """Logits of data sets, averages over rotations, and classes of arrays."""
 
+import copy
 import math
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def test_probabilities_are_averaged_over_rotations():
     assert labels.tolist() == [0, 1, 2, 3, 4]
     alone, *_ = rotation_averaged_probabilities(model, samples, equally_spaced_rotations(SO2, 1))
     assert not torch.allclose(scores, alone, atol=1e-3)
+
+
+def test_rotated_samples_take_the_dtype_of_the_model():
+    model, samples = Plain(SO2, classes=5).eval(), TensorDataset(torch.rand(5, 1, 12, 12), torch.arange(5))
+    single, double = (
+        rotation_averaged_probabilities(network, samples, equally_spaced_rotations(SO2, 4))[0]
+        for network in (model, copy.deepcopy(model).double())
+    )
+    assert double.dtype == torch.float64 and torch.allclose(single.double(), double, atol=1e-5)
 
 
 def test_equally_spaced_rotations_of_volumes_preserve_the_last_axis():
@@ -112,3 +122,8 @@ def test_file_of_the_wrong_kind_is_rejected(volume_run, tmp_path):
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
     with pytest.raises(DataError, match=r"a\.png is an image, but the model takes a volume"):
         classify_inputs(volume_run, [tmp_path / "a.png"])
+
+
+def test_modalities_in_separate_files_are_rejected(volume_run):
+    with pytest.raises(DataError, match=r"a_0000\.nii is one of 2 modalities, but a classifier takes one file"):
+        classify_inputs(volume_run, [["a_0000.nii", "a_0001.nii"]])

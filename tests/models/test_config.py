@@ -14,7 +14,7 @@ GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
     ("change", "message"),
     [
         ({"kernelsize": 3}, r"there is no key 'kernelsize' \(did you mean 'kernel_size'\?\)"),
-        ({"xyzzy": 3}, r"there is no key 'xyzzy' \(known are group, .*size.*\)\.$"),
+        ({"xyzzy": 3}, r"there is no key 'xyzzy' \(known keys: group, .*size.*\)\.$"),
         ({"group": "SO4"}, r"'group': input should be 'SO2' or 'SO3', got 'SO4'"),
         ({"kind": "clasifier"}, r"'kind' is one of 'classifier', 'unet', 'cnn', 'monai', got 'clasifier'"),
         ({"size": "big"}, r"'size': .* got 'big'"),
@@ -64,8 +64,8 @@ def test_invalid_unet_configs_are_rejected(change, message):
     [
         ("epochs=3", r"no key 'epochs' \(did you mean 'training.epochs'\?\)"),
         ("training.epoch=3", r"no key 'training.epoch' \(did you mean 'epochs'\?\)"),
-        ("training.lr=3", r"no key 'training.lr' \(known are epochs, batch_size, .*learning_rate"),
-        ("model.epoch=3", r"no key 'model.epoch' \(known are group, "),
+        ("training.lr=3", r"no key 'training.lr' \(known keys: epochs, batch_size, .*learning_rate"),
+        ("model.epoch=3", r"no key 'model.epoch' \(known keys: group, "),
         ("data.size=32", r"no key 'data.size' \(did you mean 'model.size'\?\)"),
         ("model.kind=cnn", r"no key 'model.degrees' \(.*; and \d+ more\.$"),
         ("data.name=mnist", r"'data.name' is one of 'rotmnist', .* got 'mnist'"),

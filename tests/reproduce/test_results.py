@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 
 from steerformer import models
 from steerformer.cli import app
+from steerformer.plots.equivariance import dice_sweep_figure
 from steerformer.reproduce import results
 from steerformer.reproduce.results_page import presets_table, write_page
-from steerformer.reproduce.results_segmentation import dice_sweep_figure
+from steerformer.reproduce.results_segmentation import dice_sweeps
 
 
 def write_run(folder, *, data, finished=True, accuracy=0.75, evaluations=None):
@@ -243,7 +244,7 @@ def test_runs_of_earlier_versions_are_rejected(runs, tmp_path, part, old, new):
 @pytest.mark.parametrize("with_control", [True, False])
 def test_dice_sweep_figure_shows_the_sweeps(with_control):
     check = {"sweep": sweep(0.9, 0.88), "control": sweep(0.9, 0.25) if with_control else None, "control_run": "plain"}
-    figure = dice_sweep_figure("ours", check)
+    figure = dice_sweep_figure(dice_sweeps("ours", check))
     left, right = figure.axes
     expected = {"ours": [0.9, 0.88], "plain": [0.9, 0.25]} if with_control else {"ours": [0.9, 0.88]}
     assert {line.get_label(): line.get_ydata().tolist() for line in right.lines} == expected

@@ -39,8 +39,11 @@ def assert_rejected(values, folder, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": {"classes": 7}}, r"model\.classes is 7, but the data have 10 classes"),
-        ({"model": {"size": 32}}, r"shape \(1, 32, 32\), but the data have \(1, 28, 28\)"),
+        ({"model": {"classes": 7}}, r"model\.classes is 7, but the data have 10 classes; set model\.classes=10"),
+        (
+            {"model": {"size": 32}},
+            r"shape \(1, 32, 32\), but the data have \(1, 28, 28\).*; set model\.in_channels and model\.size\.",
+        ),
         ({"model": {"in_channels": 3}}, r"shape \(3, 28, 28\), but the data have \(1, 28, 28\)"),
         ({"data": {"validation": 0}, "patience": 2}, r"patience needs validation samples"),
         ({"loss": "dice"}, r"training\.loss=dice is for segmentation; use cross_entropy or focal"),
@@ -53,9 +56,12 @@ def test_classification_with_other_data_is_rejected(tmp_path, changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": {"classes": 3}}, r"model\.classes is 3, but the data have 2 classes"),
+        ({"model": {"classes": 3}}, r"model\.classes is 3, but the data have 2 classes; set model\.classes=2"),
         ({"model": {"in_channels": 3}}, r"shape \(3, any, any\), but the data have \(1, 12, 12\)"),
-        ({"model": {"group": "SO3"}}, r"shape \(1, any, any, any\), but the data have \(1, 12, 12\)"),
+        (
+            {"model": {"group": "SO3"}},
+            r"shape \(1, any, any, any\), but the data have \(1, 12, 12\).*; set model\.in_channels and model\.group\.",
+        ),
     ],
 )
 def test_segmentation_with_other_data_is_rejected(root, tmp_path, changes, message):

@@ -66,6 +66,13 @@ def test_every_key_is_described():
     assert {f"{part}.{key}" for part in ("model", "data", "training") for key in written[part]} <= keys.keys()
 
 
+def test_every_key_has_a_plain_meaning():
+    keys = list(describe_keys())
+    assert len(keys) > 100
+    assert [key.name for key in keys if not key.meaning] == []
+    assert [key.name for key in keys if "``" in key.meaning] == []
+
+
 def test_unknown_preset_gets_a_suggestion():
     with pytest.raises(ConfigError, match=r"no file 'rotmnist-transformer-k4'; did you mean 'rotmnist-transformer-k4-"):
         load_experiment("rotmnist-transformer-k4")

@@ -44,6 +44,23 @@ def test_focal_loss_is_its_definition(batch):
     assert focal_loss(*batch).item() == pytest.approx(sum(losses) / len(losses), rel=1e-12)
 
 
+@pytest.mark.slow
+def test_dice_and_focal_loss_are_those_of_monai(batch):
+    """Versions of MONAI before 1.6 cannot ignore a label."""
+    import inspect
+
+    from monai.losses import DiceLoss, FocalLoss
+
+    if "ignore_index" not in inspect.signature(DiceLoss).parameters:
+        pytest.skip("this MONAI cannot ignore a label")
+    logits, labels = batch
+    options = {"to_onehot_y": True, "include_background": False, "ignore_index": IGNORE}
+    dice = DiceLoss(softmax=True, smooth_nr=1, smooth_dr=1, **options)(logits, labels[:, None])
+    focal = FocalLoss(use_softmax=True, gamma=2.0, to_onehot_y=True, ignore_index=IGNORE)(logits, labels[:, None])
+    assert_close(dice_loss(logits, labels), dice)
+    assert_close(focal_loss(logits, labels), focal, check_dtype=False, rtol=1e-5, atol=1e-6)  # MONAI's is in float32
+
+
 def test_cross_entropy_is_that_of_torch_over_valid_voxels(batch):
     losses = [-math.log(p[label]) for _, p, label in voxels(*batch)]
     assert make_loss("cross_entropy")(*batch).item() == pytest.approx(sum(losses) / len(losses), rel=1e-12)

@@ -1,7 +1,9 @@
 """The equivariance check of a run: choose test samples, and check its model on them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
+from pathlib import Path
 
 from steerformer.audit.check import ClassifierCheck, SegmentationCheck, check_classifier, check_segmentation
 from steerformer.audit.rotations import sweep_axes
@@ -11,8 +13,10 @@ from steerformer.data.rotation import interpolation_mode
 from steerformer.infer.evaluation import load_run_data
 from steerformer.infer.memory import memory_budget
 from steerformer.infer.progress_bars import ProgressBar, no_progress_bar
+from steerformer.io.atomic import write_json
 from steerformer.io.scans import Scan
 from steerformer.models import Model, eval_mode
+from steerformer.models.eval_mode import reference_parameter
 from steerformer.runs.compatibility import is_segmentation
 from steerformer.runs.run_folder import RunFolder
 
@@ -39,6 +43,10 @@ def check_run(
         control: another segmentation run to compare with.
         progress: shows the progress.
     """
+    if samples is not None and samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}.")
+    if angles is not None and not len(angles):
+        raise ValueError("angles is empty; give at least one angle in degrees, such as [0, 30, 60].")
     config, splits = load_run_data(run, overrides, upright)
     with eval_mode(run.model):
         if is_segmentation(run.config.model):
@@ -50,6 +58,14 @@ def check_run(
         return _check_classifier(run, config, splits, samples, angles, progress)
 
 
+def save_check(found: ClassifierCheck | SegmentationCheck, folder: Path, control_run: str | None = None) -> Path:
+    """Write ``check.json`` into ``folder``, with the name of the control's run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "check.json"
+    write_json(path, {**found.as_json(), **({"control_run": control_run} if control_run else {})})
+    return path
+
+
 def _check_classifier(
     run: RunFolder,
     config: DataConfig,
@@ -59,8 +75,10 @@ def _check_classifier(
     progress: ProgressBar,
 ) -> ClassifierCheck:
     group = run.model.in_type.group
-    chosen = angles or [float(angle) for angle in range(0, 361, _SAMPLE_STEP[group.dim])]
-    x, labels = some_samples(splits.test, samples or _SAMPLES[group.dim])
+    chosen = range(0, 361, _SAMPLE_STEP[group.dim]) if angles is None else angles
+    x, labels = some_samples(splits.test, _SAMPLES[group.dim] if samples is None else samples)
+    like = reference_parameter(run.model)
+    x, labels = x.to(like), labels.to(like.device)
     with progress("rotating samples", len(chosen) * len(sweep_axes(group))) as advance:
         return check_classifier(run.model, x, labels, angles=chosen, mode=interpolation_mode(config), progress=advance)
 
@@ -75,9 +93,9 @@ def _check_segmentation(
     progress: ProgressBar,
 ) -> SegmentationCheck:
     group = run.model.in_type.group
-    count = samples or _CASES[group.dim]
-    chosen = angles or [float(angle) for angle in range(0, 360, _CASE_STEP[group.dim])]
-    cases = _some_cases(splits, count)
+    count = _CASES[group.dim] if samples is None else samples
+    chosen = range(0, 360, _CASE_STEP[group.dim]) if angles is None else angles
+    cases = _some_cases(run.model, splits, count)
     other = _control(control, overrides, count, cases, splits.classes) if control else None
     total = (len(chosen) * len(sweep_axes(group)) + _RANDOM) * (2 if other else 1)
     with progress("rotating cases", total) as advance:
@@ -92,9 +110,11 @@ def _check_segmentation(
         )
 
 
-def _some_cases(splits: Splits, count: int) -> list[Scan]:
+def _some_cases(model: Model, splits: Splits, count: int) -> list[Scan]:
+    """Test cases in the dtype and on the device of the model."""
     assert isinstance(splits.test, SegmentationDataset)
-    return some_cases(splits.test, count)
+    like = reference_parameter(model)
+    return [replace(case, x=case.x.to(like)) for case in some_cases(splits.test, count)]
 
 
 def _control(
@@ -104,7 +124,7 @@ def _control(
     if not is_segmentation(run.config.model):
         raise ValueError(f"{run.folder} classifies, but the control of a segmentation must be a segmentation.")
     _, splits = load_run_data(run, overrides, upright)
-    others = _some_cases(splits, count)
+    others = _some_cases(run.model, splits, count)
     if splits.classes != classes:
         raise ValueError(
             f"{run.folder} has the classes {', '.join(splits.classes)}, but this run {', '.join(classes)}."

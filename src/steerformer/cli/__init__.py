@@ -30,7 +30,7 @@ def main(
 ) -> None:
     """Commands for everything that can be done without writing Python."""
     if version:
-        from steerformer import __version__
+        from steerformer.version import __version__
 
         console.print(f"steerformer {__version__}")
         raise typer.Exit

@@ -9,7 +9,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from steerformer.cli.console import Overrides, RunArgument, console, one_line_errors, say
+from steerformer.cli.console import RunArgument, console, one_line_errors, say
 
 if TYPE_CHECKING:
     from steerformer.audit import ClassifierCheck, DiceSweep, SegmentationCheck, SweepScores
@@ -17,22 +17,29 @@ if TYPE_CHECKING:
 
 def check(
     run: RunArgument,
-    overrides: Overrides = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Overrides, such as data.root=DIR or data.test_rotation=so3."),
+    ] = None,
     samples: Annotated[
         int | None,
-        typer.Option(min=1, help="Test samples to rotate; 500 images or 40 volumes, for segmentation 10 or 3."),
+        typer.Option(
+            min=1, help="Number of test samples; by default 500 images or 40 volumes, for segmentation 10 or 3."
+        ),
     ] = None,
     angles: Annotated[str | None, typer.Option(help="Angles for accuracy or Dice, in degrees: 0,30,60.")] = None,
     control: Annotated[
         Path | None, typer.Option(metavar="RUN2", help="Segmentation: another run to compare with.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for check.json and check.png; the run folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for check.json and check.png; the run folder by default.")
+    ] = None,
 ) -> None:
     """Is a trained model equivariant? Its logits, its layers, and accuracy or Dice against the rotation angle.
 
-    Rotations of the grid, by multiples of 90 degrees, map voxels to voxels, so the logits of an equivariant model are
-    the same up to rounding or, if every voxel has its own, rotate with the voxels. If not, the command says so and
-    ends with code 1: a plain CNN must fail here.
+    Rotations of the grid, by multiples of 90 degrees, map voxels to voxels, so an equivariant classifier keeps
+    its logits up to rounding, and the logits of an equivariant segmentation model rotate with the voxels. Otherwise the
+    command reports it and exits with code 1, as it must for a plain CNN.
 
     Other rotations are measured on test samples, which have to be interpolated, and layer by layer on smooth analytic
     scenes. Accuracy against angle starts from upright test samples, where the data set has them.

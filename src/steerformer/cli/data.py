@@ -2,30 +2,32 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.table import Table
 
 from steerformer.cli.console import console, fail, one_line_errors, say
+from steerformer.data.config import AnyDataConfig
 
 if TYPE_CHECKING:
     from steerformer.data import DataConfig, Splits
 
-NAMES = ("rotmnist", "modelnet10", "folder", "ph2", "decathlon", "pairs")
+NAMES: tuple[str, ...] = tuple(config.model_fields["name"].default for config in get_args(AnyDataConfig))
 
 
 def data(
     name: Annotated[
         str,
         typer.Argument(
+            metavar="NAME",
             help="rotmnist, modelnet10, folder, ph2, decathlon or pairs; or an experiment: a preset's name or a YAML "
-            "file."
+            "file.",
         ),
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as size=32; of an experiment data.size=32."),
+        typer.Argument(metavar="KEY=VALUE", help="Overrides, such as size=32; of an experiment data.size=32."),
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder that holds the data.")] = None,
     picture: Annotated[

@@ -5,24 +5,27 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from steerformer.cli.console import Overrides, RunArgument, console, one_line_errors, say
+from steerformer.cli.console import RunArgument, console, one_line_errors, say
 
 
 def evaluate(
     run: RunArgument,
-    overrides: Overrides = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Overrides, such as data.root=DIR or data.test_rotation=so3."),
+    ] = None,
     rotations: Annotated[int, typer.Option(min=1, help="Average probabilities over this many rotated copies.")] = 1,
-    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Which samples.")] = "test",
+    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Split to evaluate.")] = "test",
     batch_size: Annotated[int, typer.Option(min=1, help="Samples per batch; segmentations go case by case.")] = 250,
     outlines: Annotated[bool, typer.Option("--outlines", help="Segmentation: no scans in the figure.")] = False,
 ) -> None:
-    """Accuracy of a trained model with its standard error, for each class, and the most frequent confusions.
+    """Evaluate a trained model on its test data: accuracy and confusions, or Dice and HD95 of each structure.
 
     'steerformer evaluate runs/furniture data.test_rotation=so3' tests on other data than the run did.
 
     '--rotations 8' averages the probabilities over rotations by multiples of 45 degrees (volumes: about their last
-    axis, z). The mean accuracy of single predictions, which the paper reports, stands beside it. The metrics are also
-    written into the run folder, as evaluation-*.json.
+    axis, z). The mean accuracy of single predictions, which the paper reports, is reported as well. The metrics are
+    also written into the run folder, as evaluation-*.json.
 
     For segmentation it reports Dice and the 95th-percentile Hausdorff distance (HD95) of each structure, with standard
     errors over cases, and the missed and spurious structures; evaluation-*.csv has a line for each case,

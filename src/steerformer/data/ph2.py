@@ -52,7 +52,9 @@ def find(config: PH2Config) -> Photographs:
             return Photographs(tuple(_from_folder(case, config) for case in cases), place)
     archives = sorted(root.glob("*.npz"))
     if len(archives) > 1:
-        raise DataError(f"{root} holds several .npz files ({archives[0].name}, {archives[1].name}, ...); name one.")
+        raise DataError(
+            f"{root} holds several .npz files ({archives[0].name}, {archives[1].name}, ...); set root to one of them."
+        )
     if archives:
         return _from_arrays(archives[0], config)
     deeper = sorted(root.rglob("PH2 Dataset images"))

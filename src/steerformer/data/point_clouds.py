@@ -49,7 +49,7 @@ def find(root: Path | None) -> PointClouds:
         raise DataError(f"there is no folder {root}; {advice}")
     if root.is_file():
         if root.suffix != ".npz":
-            raise DataError(f"{root} is not an .npz file; name one, or a folder.")
+            raise DataError(f"{root} is not an .npz file; set root to one, or to a folder.")
         return PointClouds("npz", (root,))
     if files := _find_off(root):
         return PointClouds("off", files)
@@ -57,7 +57,9 @@ def find(root: Path | None) -> PointClouds:
         return PointClouds("h5", files)
     archives = sorted(root.rglob("*.npz"))
     if len(archives) > 1:
-        raise DataError(f"{root} holds several .npz files ({archives[0].name}, {archives[1].name}, ...); name one.")
+        raise DataError(
+            f"{root} holds several .npz files ({archives[0].name}, {archives[1].name}, ...); set root to one of them."
+        )
     if not archives:
         raise DataError(f"there is no ModelNet10 in {root}; {advice}")
     return PointClouds("npz", (archives[0],))
@@ -123,7 +125,7 @@ def _read_one_h5(path: Path) -> tuple[Tensor, Tensor]:
     try:
         import h5py
     except ImportError:
-        raise DataError(f"{path} needs h5py: pip install 'steerformer[hdf5]'.") from None
+        raise DataError(f"{path} needs h5py: pip install h5py.") from None
     try:
         with h5py.File(path, "r") as file:
             missing = [key for key in ("data", "label") if key not in file]

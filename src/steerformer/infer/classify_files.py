@@ -35,7 +35,7 @@ def classify_files(
         progress: shows the progress.
     """
     if out is not None and out.exists() and not force:
-        raise ValueError(f"{out} exists; choose another --out, or --force to overwrite it.")
+        raise ValueError(f"{out} exists; choose another out (--out), or force=True (--force) to overwrite it.")
     predictions: list[Prediction] = []
     errors: list[str] = []
     with progress("predicting", len(files)) as advance:

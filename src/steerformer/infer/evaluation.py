@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -16,15 +16,18 @@ from steerformer.infer.memory import memory_budget
 from steerformer.infer.progress_bars import ProgressBar, no_progress_bar
 from steerformer.infer.window_memory import WindowMemory
 from steerformer.infer.windows import predict_logits
+from steerformer.io.atomic import write_atomic, write_json
 from steerformer.io.scans import Scan
 from steerformer.metrics.accuracy import classification_scores
-from steerformer.metrics.case_scores import CaseScores, summarize_cases
+from steerformer.metrics.case_scores import CaseScores, case_table, summarize_cases
 from steerformer.metrics.overlap import class_structures, overlaps, tumor_regions
-from steerformer.models.eval_mode import eval_mode
+from steerformer.models.eval_mode import eval_mode, reference_parameter
 from steerformer.runs.compatibility import is_segmentation, require_compatible
 from steerformer.runs.run_folder import RunFolder
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+"""Logits ``(batch, class, *space)`` and labels ``(batch, *space)`` to a mean over the batch."""
+_SPLITS = ("train", "validation", "test")
 Predict = Callable[[nn.Module, Tensor], Tensor]
 """Logits ``(class, *space)`` of one case ``(channel, *space)`` by a model in eval mode."""
 
@@ -93,8 +96,7 @@ def evaluate_cases(
 
 def predict_whole(model: nn.Module, x: Float[Tensor, "channel *space"]) -> Float[Tensor, "class *space"]:
     """Logits of a whole case in one pass."""
-    like = next(model.parameters(), torch.zeros(()))
-    return model(x.to(like)[None])[0]
+    return model(x.to(reference_parameter(model))[None])[0]
 
 
 class MemoryLimitedPredict:
@@ -126,10 +128,13 @@ class RunEvaluation:
     """Metrics of a run on a split; for segmentation also the scores of each case, and examples."""
 
     metrics: dict[str, Any]
-    """Ready for JSON."""
+    """``accuracy``, ``per_class``, ``confusion``, ...; or ``dice``, ``hd95``, ``structures``, ``missed``, ...: as in
+    ``evaluation-*.json``."""
     cases: list[CaseScores] = field(default_factory=list)
-    examples: list[ExampleCase] = field(default_factory=list)
+    examples: list[ExampleCase] = field(default_factory=list, repr=False)
     """The best, the median and the worst case."""
+    files: tuple[Path, ...] = ()
+    """Files that were written."""
 
 
 def evaluate_run(
@@ -142,9 +147,15 @@ def evaluate_run(
     progress: ProgressBar = no_progress_bar,
 ) -> RunEvaluation:
     """Evaluate a run on a split of its data, or of other data by overrides."""
+    if split not in _SPLITS:
+        raise ValueError(f"split is one of {', '.join(_SPLITS)}; got {split!r}.")
+    for name, value in {"rotations": rotations, "batch_size": batch_size}.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}.")
     if is_segmentation(run.config.model) and rotations > 1:
         raise ValueError(
-            "--rotations is for classifiers; rotate the cases of a segmentation by data.test_rotation=any."
+            "rotations (--rotations) above 1 are for classifiers; rotate the cases of a segmentation by "
+            "data.test_rotation=any."
         )
     config, splits = load_run_data(run, overrides)
     if not len(getattr(splits, split)):
@@ -158,6 +169,16 @@ def evaluate_run(
         **{"data": config.model_dump(mode="json"), "classes": list(splits.classes)},
     }
     return replace(found, metrics={**found.metrics, **details})
+
+
+def save_evaluation(found: RunEvaluation, path: Path) -> tuple[Path, ...]:
+    """Write the metrics to the JSON file ``path`` and the scores of cases, if any, to a .csv beside it."""
+    write_json(path, found.metrics)
+    if not found.cases:
+        return (path,)
+    table = path.with_suffix(".csv")
+    write_atomic(table, case_table(found.cases))
+    return path, table
 
 
 def _evaluate_classifier(

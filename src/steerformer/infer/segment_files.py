@@ -101,9 +101,9 @@ def _require_new_files(jobs: Sequence[_Job], *, force: bool) -> None:
                     f"{job.scan[0]} and {made[path]} would both become {path}; predict them into different folders."
                 )
             if path.resolve() in scans:
-                raise ValueError(f"{path} is one of the files to predict; choose another folder by --out.")
+                raise ValueError(f"{path} is one of the files to predict; choose another folder by out (--out).")
             if path.exists() and not force:
-                raise ValueError(f"{path} exists; choose another --out, or --force to overwrite it.")
+                raise ValueError(f"{path} exists; choose another out (--out), or force=True (--force) to overwrite it.")
             made[path] = job.scan[0]
 
 
@@ -132,7 +132,7 @@ def _try(
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
             raise
-        return f"{job.scan[0]}: out of memory; free some, or set a lower --memory"
+        return f"{job.scan[0]}: out of memory; free some, or set a lower memory (--memory)"
     return None
 
 

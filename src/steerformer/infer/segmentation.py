@@ -12,10 +12,11 @@ from torch import Tensor
 
 from steerformer.data.config import SegmentationDataConfig
 from steerformer.data.preprocessing import Preprocessed, preprocess
-from steerformer.infer.inputs import Input, array_scan
+from steerformer.infer.inputs import Input, array_scan, modality_files
 from steerformer.infer.memory import memory_budget
 from steerformer.infer.window_memory import WindowMemory
 from steerformer.infer.windows import predict_labels, predict_logits
+from steerformer.io.modalities import group_modalities
 from steerformer.io.scans import Scan, read_scan
 from steerformer.models import Model
 from steerformer.runs.run_folder import RunFolder
@@ -75,19 +76,32 @@ def segment_inputs(
     probabilities: bool = False,
     memory: int | None = None,
 ) -> list[Segmentation]:
-    """Segment files or arrays (channels, \\*space); ``spacing`` is the voxel spacing of arrays."""
+    """Segment files or arrays (channels, \\*space); ``spacing`` is the voxel spacing of arrays.
+
+    An item may be the files of the modalities of one scan; a flat list of such files is grouped by their names.
+    """
     config, model, window_memory = run.config.data, run.model, WindowMemory(run.model)
     assert isinstance(config, SegmentationDataConfig)
     found = []
-    for number, item in enumerate(items):
-        if isinstance(item, str | Path):
-            scan = read_scan(Path(item), model.config.in_channels, dim=model.in_type.group.dim)
+    for number, item in enumerate(_grouped(items, model.config.in_channels)):
+        files = modality_files(item)
+        if files is None:
+            scan = array_scan(item, model, spacing, name=f"array {number}")  # type: ignore[arg-type]
         else:
-            scan = array_scan(item, model, spacing, name=f"array {number}")
+            source = files[0] if len(files) == 1 else files
+            scan = read_scan(source, model.config.in_channels, dim=model.in_type.group.dim)
         limit = memory_budget() if memory is None else memory
         options: dict[str, Any] = {"probabilities": probabilities, "memory": limit, "window_memory": window_memory}
         found.append(segment(model, scan, config, **options))
     return found
+
+
+def _grouped(items: Sequence[Input], channels: int) -> Sequence[Input]:
+    """The items, or the modalities of each scan if all items are files and some belong together."""
+    if not all(isinstance(item, str | Path) for item in items):
+        return items
+    scans = group_modalities([Path(item) for item in items], channels)  # type: ignore[arg-type]
+    return scans if any(len(scan) > 1 for scan in scans) else items
 
 
 def _best_class(case: Preprocessed, logits: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from steerformer.infer.memory import measure_peak
+from steerformer.models.eval_mode import reference_parameter
 
 _EXTRAPOLATION = 8  # largest ratio of a window's voxels to those of a measured window
 _RELIABLE = 32 * 2**20  # bytes; less may come from memory that the process had left over
@@ -55,7 +56,7 @@ class WindowMemory:
 
     def measure(self, window: Sequence[int]) -> None:
         """Run a window of noise and record its peak memory."""
-        like = next(self.model.parameters(), torch.zeros(()))
+        like = reference_parameter(self.model)
         channels = int(self.model.in_type.channels)  # type: ignore[union-attr, arg-type]
         noise = torch.randn(1, channels, *window, generator=torch.Generator().manual_seed(0)).to(like)
         with torch.no_grad():

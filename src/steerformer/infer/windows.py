@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steerformer.infer.memory import format_bytes, resident
 from steerformer.infer.window_memory import WindowMemory
-from steerformer.models.eval_mode import eval_mode
+from steerformer.models.eval_mode import eval_mode, reference_parameter
 
 _SIGMA = 0.125  # of the weights, in sides of the window
 _LEAST_WEIGHT = 1e-3
@@ -157,7 +157,7 @@ def _stitched(
 
     At most the planes of one window are held in memory, however large the volume and its number of classes.
     """
-    like, first, others = next(model.parameters(), torch.zeros(())), rows[0], list(product(*rows[1:]))
+    like, first, others = reference_parameter(model), rows[0], list(product(*rows[1:]))
     share = 1 / (len(first) * len(others))
     if share == 1:
         logits = model(x[None].to(like))[0].float().cpu()

@@ -19,8 +19,25 @@ def read_image(path: Path, channels: int | None) -> Tensor:
     """
     mode, pixels = _pixels(path)
     pixels = pixels[..., None] if pixels.ndim == 2 else pixels
-    x = torch.from_numpy(_from_0_to_1(pixels, mode, path)).movedim(2, 0)
+    x = torch.from_numpy(scale_to_unit_range(pixels, mode, path)).movedim(2, 0)
     return convert_channels(x, mode, channels, path)
+
+
+def scale_to_unit_range(pixels: np.ndarray, mode: str, path: Path | str) -> np.ndarray:
+    """Scale 8 and 16 bits to 0 to 1; floating-point values must be from 0 to 1 already.
+
+    ``mode`` and ``path`` describe the pixels in error messages.
+    """
+    kind = pixels.dtype.kind
+    largest = 1.0 if kind in "bf" else 255.0 if pixels.dtype.itemsize == 1 else 65535.0
+    low, high = pixels.min(), pixels.max()
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise DataError(f"{path} holds NaN or infinity.")
+    if low < 0 or high > largest:
+        raise DataError(
+            f"{path} holds values from {low:g} to {high:g} ({mode}), expected 0 to 65535, or fractions from 0 to 1."
+        )
+    return pixels.astype(np.float32) / np.float32(largest)
 
 
 def convert_channels(x: Tensor, mode: str, channels: int | None, path: Path) -> Tensor:
@@ -69,17 +86,3 @@ def _pixels(path: Path, *, palettes: bool = True) -> tuple[str, np.ndarray]:
         raise DataError(f"cannot read {path}: {error.strerror}.") from None
     except Exception:  # every format raises its own errors
         raise DataError(f"{path} cannot be read as an image: it is truncated, damaged or of another format.") from None
-
-
-def _from_0_to_1(pixels: np.ndarray, mode: str, path: Path) -> np.ndarray:
-    """Scale 8 and 16 bits to 0 to 1; floating-point values must be from 0 to 1 already."""
-    kind = pixels.dtype.kind
-    largest = 1.0 if kind in "bf" else 255.0 if pixels.dtype.itemsize == 1 else 65535.0
-    low, high = pixels.min(), pixels.max()
-    if not (np.isfinite(low) and np.isfinite(high)):
-        raise DataError(f"{path} holds NaN or infinity.")
-    if low < 0 or high > largest:
-        raise DataError(
-            f"{path} holds values from {low:g} to {high:g} ({mode}), expected 0 to 65535, or fractions from 0 to 1."
-        )
-    return pixels.astype(np.float32) / np.float32(largest)

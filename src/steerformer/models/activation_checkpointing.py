@@ -11,7 +11,7 @@ from steerformer.nn import BatchNorm
 
 
 def checkpointed(module: nn.Module, *inputs: Tensor | None) -> Tensor:
-    """``module(*inputs)``, of which autograd keeps the inputs only."""
+    """Call ``module(*inputs)`` with activation checkpointing: autograd keeps only the inputs."""
     if not torch.is_grad_enabled():
         return module(*inputs)
 

@@ -159,6 +159,7 @@ class ClassifierConfig(SteerableConfig, _GridConfig):
     """The paper's classifier; with ``depth: 0`` its baseline without attention."""
 
     kind: Literal["classifier"] = "classifier"
+    """Selects this model."""
     features: Multiplicities = 64
     """Multiplicity of degree 0 after the convolution over the remaining grid, or a list with one for each degree."""
 
@@ -172,6 +173,7 @@ class UNetConfig(SteerableConfig):
     """The paper's segmentation network; with ``depth: 0`` its baseline without attention."""
 
     kind: Literal["unet"] = "unet"
+    """Selects this model."""
     classes: Annotated[int, Field(ge=2)] = 2
     """Number of classes; class 0 is the background."""
     widths: Annotated[tuple[tuple[Multiplicities, ...], ...], Field(min_length=1)] = ((8,), (16,), (32,))
@@ -214,16 +216,20 @@ class CNNConfig(_GridConfig):
     """A plain CNN, which is not equivariant: the control."""
 
     kind: Literal["cnn"] = "cnn"
+    """Selects this model."""
     widths: PlainWidths = ((16, 32), (32, 64), (64, 64))
     """Blocks of convolutions: channels after each."""
     kernel_size: tuple[Positive, ...] | Positive = 3
+    """Kernel size, odd, for all blocks or one for each."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """Dropout in the head."""
 
 
 class MonaiUNetConfig(Config):
     """MONAI's UNet, which is not equivariant: the control for segmentation."""
 
     kind: Literal["monai"] = "monai"
+    """Selects this model."""
     group: Literal["SO2", "SO3"]
     """SO2 for images, SO3 for volumes."""
     in_channels: Positive = 1
@@ -239,7 +245,9 @@ class MonaiUNetConfig(Config):
     residual_units: Annotated[int, Field(ge=0)] = 2
     """Convolutions of the residual unit of each level."""
     norm: Literal["batch", "instance"] = "batch"
+    """Batch or instance normalization."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout after each convolution."""
 
     @model_validator(mode="after")
     def _require_odd_kernel(self) -> "MonaiUNetConfig":

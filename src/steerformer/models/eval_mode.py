@@ -1,10 +1,10 @@
-"""A context manager for inference."""
+"""Helpers for inference: eval mode, and the dtype and device that a model takes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 @contextmanager
@@ -17,3 +17,8 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         model.train(training)
+
+
+def reference_parameter(model: nn.Module) -> Tensor:
+    """A tensor with the dtype and device of ``model``, for ``x.to(...)``; float32 on the CPU without parameters."""
+    return next(model.parameters(), torch.zeros(()))

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from steerformer.audit import ClassifierCheck, SegmentationCheck
+from steerformer.audit import ClassifierCheck, DiceSweep, SegmentationCheck
 from steerformer.plots.curves import ANGLE_LABEL
 from steerformer.plots.style import PALETTE, add_legend, new_figure
 
@@ -17,9 +17,10 @@ def check_figure(found: ClassifierCheck | SegmentationCheck) -> Figure:
     figure = Figure(figsize=(13 if segments else 9, 3.6), layout="constrained")
     *left, right = figure.subplots(1, 3 if segments else 2)
     if isinstance(found, SegmentationCheck):
-        for panel, key, label in zip(left, ("agreement", "dice"), ("upright prediction", "true labels"), strict=True):
-            _dice_panel(panel, found, key)
-            panel.set(ylabel=f"Dice with the {label}")
+        sweeps = {"this model": found.sweep, **({"control": found.control} if found.control else {})}
+        _dice_panels(left, sweeps)
+        for axes in left:
+            axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
     else:
         _accuracy_panel(left[0], found)
     _layers_panel(right, found)
@@ -36,21 +37,37 @@ def _accuracy_panel(axes: Axes, found: ClassifierCheck) -> None:
         axes.legend(title="rotation axis", frameon=False, fontsize=8)
 
 
-def _dice_panel(axes: Axes, found: SegmentationCheck, key: str) -> None:
-    """The mean over axes, and each axis as a thin line."""
-    curves = [("this model", found.sweep, key, PALETTE[0])]
-    if found.control:
-        curves.append(("control", found.control, key, PALETTE[1]))
-    if key == "agreement":
-        curves.append(("interpolation only", found.sweep, "ceiling", "#888888"))
-    for name, sweep, kind, color in curves:
-        lines = np.array([[getattr(scores, kind) for scores in about] for about in sweep.axes.values()])
-        axes.plot(sweep.angles, lines.mean(0), ".-" if kind == key else "--", color=color, label=name)
-        if len(lines) > 1 and kind == key:
-            axes.plot(sweep.angles, lines.T, color=color, linewidth=0.6, alpha=0.5)
-    axes.set(xlabel=ANGLE_LABEL, ylim=(0, 1.01))
-    axes.set_xticks(np.arange(min(found.sweep.angles), max(found.sweep.angles) + 1, 45))
-    axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+def dice_sweep_figure(sweeps: Mapping[str, DiceSweep]) -> Figure:
+    """Dice against rotation angle of one or several runs, with the upright prediction and with the true labels."""
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    panels = list(figure.subplots(1, 2, sharey=True))
+    _dice_panels(panels, sweeps)
+    for axes in panels:
+        axes.grid(alpha=0.25)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, frameon=False, fontsize=9, ncols=3, loc="outside upper center")
+    return figure
+
+
+def _dice_panels(panels: Sequence[Axes], sweeps: Mapping[str, DiceSweep]) -> None:
+    """The mean over axes, and each axis as a thin line; agreement with the upright prediction left, Dice right."""
+    for axes, key, label in zip(panels, ("agreement", "dice"), ("upright prediction", "true labels"), strict=True):
+        for (name, sweep), color in zip(sweeps.items(), PALETTE, strict=False):
+            lines = _lines(sweep, key)
+            axes.plot(sweep.angles, lines.mean(0), ".-", color=color, label=name)
+            if len(lines) > 1:
+                axes.plot(sweep.angles, lines.T, color=color, linewidth=0.6, alpha=0.5)
+        first = next(iter(sweeps.values()))
+        if key == "agreement":
+            ceiling = _lines(first, "ceiling").mean(0)
+            axes.plot(first.angles, ceiling, "--", color="#888888", label="interpolation only")
+        axes.set(xlabel=ANGLE_LABEL, ylabel=f"Dice with the {label}", ylim=(0, 1.01))
+        axes.set_xticks(np.arange(min(first.angles), max(first.angles) + 1, 45))
+
+
+def _lines(sweep: DiceSweep, key: str) -> np.ndarray:
+    """Scores ``(axis, angle)``."""
+    return np.array([[getattr(scores, key) for scores in row] for row in sweep.axes.values()])
 
 
 def _layers_panel(axes: Axes, found: ClassifierCheck | SegmentationCheck) -> None:

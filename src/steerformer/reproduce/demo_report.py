@@ -27,7 +27,7 @@ _SHOWN_DIGIT = 4
 
 def write_report(found: Sequence[Measured], path: Path, *, quick: bool) -> Path:
     """Write text, tables and figures into one page without external files."""
-    from steerformer import __version__
+    from steerformer.version import __version__
 
     transformer = next(row.model for row in found if any(isinstance(m, Attention) for m in row.model.modules()))
     splits = data.load(demo_experiment(next(iter(NAMES)), quick=quick).data)

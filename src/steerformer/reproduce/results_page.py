@@ -11,18 +11,36 @@ from steerformer.metrics.statistics import binomial_error
 from steerformer.models.summary import count
 from steerformer.plots.confusion import confusion_figure
 from steerformer.plots.curves import learning_curves
+from steerformer.plots.equivariance import dice_sweep_figure
 from steerformer.plots.style import save_figure
 from steerformer.reproduce.markdown import markdown_table
-from steerformer.reproduce.results import PAPER, PAPER_PARAMETERS, Record
+from steerformer.reproduce.results import (
+    PAPER,
+    PAPER_PARAMETERS,
+    Record,
+    collect,
+    copy_figures,
+    save_records,
+)
 from steerformer.reproduce.results_segmentation import (
     check_line,
-    dice_sweep_figure,
+    dice_sweeps,
     evaluation_line,
     is_segmentation_record,
     segmentation_sections,
 )
 
 _ROTATIONS = {"any": "rotated in 2D", "upright": "upright", "z": "rotated about z", "so3": "rotated in 3D"}
+
+
+def reproduce_results(out: Path, runs: Path | None = None) -> Path:
+    """Collect the run folders below ``runs``, if given, in ``results.json`` of ``out``, and write ``results.md``."""
+    out.mkdir(parents=True, exist_ok=True)
+    if runs is not None:
+        found = collect(runs)
+        copy_figures(runs, found, out / "images")
+        save_records(found, out / "results.json")
+    return write_page(out)
 
 
 def write_page(folder: Path) -> Path:
@@ -148,7 +166,7 @@ def _run_section(name: str, record: Record, images: Path) -> str:
         )
     if record["check"] and is_segmentation_record(record):
         file = f"results-{name}-check.png"
-        save_figure(dice_sweep_figure(name, record["check"]), images / file)
+        save_figure(dice_sweep_figure(dice_sweeps(name, record["check"])), images / file)
         lines.append(f"![Dice against rotation angle; thin lines: single axes](images/{file})")
     return "\n\n".join(line.replace("  ", " ") for line in lines)
 
@@ -219,8 +237,8 @@ _PAGE = """<!-- Written by `steerformer reproduce results`: change the program, 
 
 Accuracy and Dice of single runs, one seed each; the standard error is over test samples and does not include the
 variation over trainings. The paper's networks are several times larger and were trained for hours on GPUs; ours, where
-the preset ends in `cpu`, were trained for about an hour on two CPU cores. So the difference to the paper shows what a
-laptop can reach, not which method is better.
+the preset ends in `cpu`, for minutes to about an hour on one CPU thread (column *time*). So the difference to the paper
+shows what a laptop can reach, not which method is better.
 
 {tables}
 

@@ -2,14 +2,10 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-from matplotlib.figure import Figure
-
+from steerformer.audit import DiceSweep, SweepScores
 from steerformer.metrics.case_scores import missed_or_spurious
 from steerformer.metrics.overlap import tumor_regions
 from steerformer.metrics.statistics import with_error
-from steerformer.plots.curves import ANGLE_LABEL
-from steerformer.plots.style import PALETTE
 from steerformer.reproduce.markdown import markdown_table
 from steerformer.reproduce.results import Record
 
@@ -58,26 +54,17 @@ def check_line(name: str, check: Record) -> str:
     return f"{text} {control or 'Control'}: {_extremes(check['control'])}." if check.get("control") else text
 
 
-def dice_sweep_figure(name: str, check: Record) -> Figure:
-    """Dice against rotation angle, with the upright prediction and with the true labels: mean and each axis."""
+def dice_sweeps(name: str, check: Record) -> dict[str, DiceSweep]:
+    """The Dice sweeps of a check, of the run and of its control, by the names of the runs."""
     sweeps = {name: check["sweep"]}
     if check.get("control"):
         sweeps[check.get("control_run") or "control"] = check["control"]
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    for axes, key, label in ((left, "agreement", "upright prediction"), (right, "dice", "true labels")):
-        for (run, sweep), color in zip(sweeps.items(), PALETTE, strict=False):
-            lines = np.array([[scores[key] for scores in about] for about in sweep["axes"].values()])
-            axes.plot(sweep["angles"], lines.mean(0), ".-", color=color, label=run)
-            if len(lines) > 1:
-                axes.plot(sweep["angles"], lines.T, color=color, linewidth=0.6, alpha=0.5)
-        axes.set(xlabel=ANGLE_LABEL, ylabel=f"Dice with the {label}", ylim=(0, 1.01))
-        axes.set_xticks(np.arange(min(check["sweep"]["angles"]), max(check["sweep"]["angles"]) + 1, 45))
-        axes.grid(alpha=0.25)
-    ceiling = np.array([[scores["ceiling"] for scores in about] for about in check["sweep"]["axes"].values()]).mean(0)
-    left.plot(check["sweep"]["angles"], ceiling, "--", color="#888888", label="interpolation only")
-    figure.legend(*left.get_legend_handles_labels(), frameon=False, fontsize=9, ncols=3, loc="outside upper center")
-    return figure
+    return {run: _dice_sweep(sweep) for run, sweep in sweeps.items()}
+
+
+def _dice_sweep(sweep: Record) -> DiceSweep:
+    axes = {axis: [SweepScores(**scores) for scores in row] for axis, row in sweep["axes"].items()}
+    return DiceSweep(sweep["upright"], sweep["angles"], axes, [SweepScores(**scores) for scores in sweep["random"]])
 
 
 def _extremes(sweep: Record) -> str:

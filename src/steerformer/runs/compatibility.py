@@ -22,16 +22,23 @@ def require_compatible(model: Model, splits: Splits, experiment: ExperimentConfi
     config, training = experiment.model, experiment.training
     _require_same_task(splits, experiment)
     if len(splits.classes) != config.classes:
-        raise ConfigError(f"model.classes is {config.classes}, but the data have {len(splits.classes)} classes.")
+        count = len(splits.classes)
+        raise ConfigError(
+            f"model.classes is {config.classes}, but the data have {count} classes; set model.classes={count}."
+        )
     found, dim = tuple(splits.train[0][0].shape), model.in_type.group.dim
     if isinstance(config, UNetConfig | MonaiUNetConfig):
         expected = f"({config.in_channels}, {', '.join('any' for _ in range(dim))})"
         fits = found[0] == config.in_channels and len(found) == 1 + dim
+        advice = "model.in_channels and model.group"
     else:
         shape = (config.in_channels, *[config.size] * dim)
         expected, fits = str(shape), found == shape
+        advice = "model.in_channels and model.size" + (", or data.size" if hasattr(experiment.data, "size") else "")
     if not fits:
-        raise ConfigError(f"the model takes samples of shape {expected}, but the data have {found} (channels, space).")
+        raise ConfigError(
+            f"the model takes samples of shape {expected}, but the data have {found} (channels, space); set {advice}."
+        )
     if training.patience and not len(splits.validation):
         raise ConfigError("training.patience needs validation samples; set data.validation to their number.")
 

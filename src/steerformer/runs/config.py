@@ -38,6 +38,7 @@ class TrainingConfig(Config):
     model_config = ConfigDict(allow_inf_nan=False)
 
     epochs: Positive = 20
+    """Passes over the training samples."""
     batch_size: Positive = 50
     """Samples per optimizer step, over all processes and accumulated parts."""
     accumulate: Positive = 1
@@ -46,7 +47,9 @@ class TrainingConfig(Config):
     optimizer: Literal["adamw", "adam"] = "adamw"
     """adamw: decoupled weight decay, except for gains of norms and biases; adam: L2 on everything, as in the paper."""
     learning_rate: Annotated[float, Field(gt=0, le=1e3)] = 3e-3
+    """Largest learning rate, after the warm-up."""
     weight_decay: Annotated[float, Field(ge=0, le=1e3)] = 1e-2
+    """Weight decay of the optimizer."""
     schedule: Literal["cosine", "onecycle", "step", "constant"] = "cosine"
     """cosine: linear warm-up, then cosine decay to 0; onecycle: cosine warm-up for at least 30 % of the run, then
     cosine decay; step: times step_factor every step_every epochs, as in the paper, without warm-up; constant:
@@ -54,7 +57,9 @@ class TrainingConfig(Config):
     warmup: Annotated[float, Field(ge=0)] = 1.0
     """Warm-up epochs, at most half of all. The schedule step has none."""
     step_every: Positive = 20
+    """step: epochs between two changes of the learning rate."""
     step_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """step: factor of each change of the learning rate."""
     clip: Annotated[float, Field(gt=0, le=1e30)] | None = None
     """Gradient clipping: largest norm of the gradient."""
     loss: LossName = "cross_entropy"
@@ -76,11 +81,13 @@ class TrainingConfig(Config):
     num_nodes: Few = 1
     """Machines."""
     strategy: Literal["auto", "ddp"] = "auto"
+    """Distribution over processes: auto lets Fabric choose; ddp: distributed data parallel."""
     threads: Few | None = None
     """CPU threads per process; null leaves it to torch."""
     workers: Annotated[int, Field(ge=0, le=4096)] = 0
     """Data loader workers."""
     eval_batch_size: Positive = 250
+    """Samples per batch in validation and test; segmentations go case by case."""
     log_every: Positive = 50
     """Steps between two points of the loss curve in TensorBoard."""
     checkpoint_every: Annotated[float, Field(gt=0)] = 60.0

@@ -23,7 +23,7 @@ def describe_keys(config: type[BaseModel] = ExperimentConfig, place: str = "") -
     for name, field in config.model_fields.items():
         inner = _configs(field.annotation)
         if not inner:
-            yield Key(f"{place}{name}", _default(field), " ".join((field.description or "").split()))
+            yield Key(f"{place}{name}", _default(field), _plain(field.description))
         for kind in inner:
             yield Key(f"{place}{name}", "", _about(kind, field.discriminator))
             yield from describe_keys(kind, f"{place}{name}.")
@@ -38,8 +38,13 @@ def _configs(annotation: Any) -> list[type[BaseModel]]:
 
 def _about(kind: type[BaseModel], tag: Any) -> str:
     """The docstring; for a member of a union, after the key that selects it, such as ``kind: cnn``."""
-    words = " ".join((kind.__doc__ or "").split())
+    words = _plain(kind.__doc__)
     return f"{tag}: {kind.model_fields[tag].default}. {words}" if isinstance(tag, str) else words
+
+
+def _plain(text: str | None) -> str:
+    """One line without the double backticks of reStructuredText."""
+    return " ".join((text or "").replace("``", "").split())
 
 
 def _default(field: FieldInfo) -> str:

@@ -1,7 +1,7 @@
 """The run folder: its files, and reading a trained model back."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from steerformer import models
@@ -19,7 +19,7 @@ class RunFolder:
 
     folder: Path
     config: ExperimentConfig
-    model: Model
+    model: Model = field(repr=False)
     classes: tuple[str, ...]
 
 

@@ -56,7 +56,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 def _version(name: str) -> str | None:
     if name == "steerformer":
-        from steerformer import __version__
+        from steerformer.version import __version__
 
         return __version__
     try:

@@ -1,6 +1,5 @@
 """Losses: cross entropy, Dice, focal, and sums of them; for samples and for voxels, leaving out ``IGNORE``."""
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -9,13 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from steerformer.data import IGNORE
+from steerformer.infer.evaluation import Loss
 from steerformer.runs.config import loss_terms
 
 _FOCUS = 2.0  # exponent recommended by the authors of the focal loss
 _SMOOTH = 1.0  # added to numerator and denominator of Dice: an absent structure then has a small gradient
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Logits ``(batch, class, *space)`` and labels ``(batch, *space)`` to a mean over the batch."""
 
 
 def make_loss(name: str, *, label_smoothing: float = 0.0) -> Loss:

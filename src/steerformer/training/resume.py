@@ -25,7 +25,9 @@ def read_resumable(folder: Path, experiment: ExperimentConfig, *, resume: bool) 
     """The checkpoint to resume from, or ``None`` for a new run; a :class:`ConfigError` if neither is possible."""
     holds_run = (folder / CONFIG).exists() or (folder / CHECKPOINT).exists()
     if holds_run and not resume:
-        raise ConfigError(f"{folder} already holds a run; continue it with --resume, or choose another --out.")
+        raise ConfigError(
+            f"{folder} already holds a run; continue it with resume=True (--resume), or choose another out (--out)."
+        )
     if resume and not holds_run:
         raise ConfigError(f"there is no run in {folder} to resume.")
     if not resume or not (folder / CHECKPOINT).exists():

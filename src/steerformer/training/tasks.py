@@ -25,7 +25,7 @@ _FEW_SAMPLES, _FEW_CASES = 8, 2
 
 
 @dataclass(frozen=True)
-class EvaluationResult:
+class SplitScores:
     """Loss and score of a model on a split."""
 
     loss: float
@@ -60,7 +60,7 @@ class Task(ABC):
         """The score of summed counts."""
 
     @abstractmethod
-    def evaluate(self, fabric: Fabric, model: nn.Module, samples: Any, *, final: bool = False) -> EvaluationResult:
+    def evaluate(self, fabric: Fabric, model: nn.Module, samples: Any, *, final: bool = False) -> SplitScores:
         """Evaluate the model, each process on its share; ``final`` is the test, with all metrics."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class ClassificationTask(Task):
         correct, samples = counts
         return correct / samples
 
-    def evaluate(self, fabric: Fabric, model: nn.Module, samples: Any, *, final: bool = False) -> EvaluationResult:
+    def evaluate(self, fabric: Fabric, model: nn.Module, samples: Any, *, final: bool = False) -> SplitScores:
         """Mean cross entropy, accuracy and, in the final test, the confusion matrix."""
         share = range(fabric.global_rank, len(samples), fabric.world_size)
         classes = len(self.classes)
@@ -93,7 +93,7 @@ class ClassificationTask(Task):
             matrix += confusion_matrix(logits, labels, classes)
         sums, matrix = (total(fabric, x) for x in (sums, matrix))
         metrics = {"confusion": matrix.tolist()} if final else {}
-        return EvaluationResult(sums.item() / len(samples), int(matrix.trace()) / len(samples), metrics)
+        return SplitScores(sums.item() / len(samples), int(matrix.trace()) / len(samples), metrics)
 
     def has_finite_logits(self, model: nn.Module, samples: Any) -> bool:
         few = Subset(samples, range(min(len(samples), _FEW_SAMPLES)))
@@ -119,7 +119,7 @@ class SegmentationTask(Task):
         scores = [2 * correct / size for correct, size in zip(counts[:half], counts[half:], strict=True) if size]
         return sum(scores) / len(scores) if scores else 1.0
 
-    def evaluate(self, fabric: Fabric, model: nn.Module, samples: Any, *, final: bool = False) -> EvaluationResult:
+    def evaluate(self, fabric: Fabric, model: nn.Module, samples: Any, *, final: bool = False) -> SplitScores:
         """Mean loss and Dice over cases; in the final test also HD95, each structure and each case."""
         share = range(fabric.global_rank, len(samples), fabric.world_size)
         own = evaluate_cases(model, samples, share, classes=self.classes, loss=self.loss, distances=final)
@@ -127,7 +127,7 @@ class SegmentationTask(Task):
         results = [scores[number] for number in range(len(samples))]
         loss = sum(result.loss for result in results) / len(results)
         metrics = {f"test_{key}": value for key, value in summarize_cases(results).items()} if final else {}
-        return EvaluationResult(loss, mean_dice(results), metrics, case_table(results) if final else None)
+        return SplitScores(loss, mean_dice(results), metrics, case_table(results) if final else None)
 
     def has_finite_logits(self, model: nn.Module, samples: Any) -> bool:
         few = (samples[number][0] for number in range(min(len(samples), _FEW_CASES)))
