@@ -1,23 +1,25 @@
-"""The Python API: train, open, predict, evaluate and check, with the numbers that the commands write."""
+"""The Python API: train, open, predict, evaluate and check classifiers, with the numbers that the commands write."""
 
+import copy
 import csv
 import io
 import json
-from contextlib import contextmanager
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 import steerformer as sf
+from api_runs import as_json, command, images_of
 from audit.segmenters import shrink_checks
 from cli import small_runs
 from steerformer.api import run_folder
-from steerformer.cli import app
 from steerformer.config import ConfigError
 from steerformer.io.errors import DataError
+from steerformer.training import Reporter
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,42 +36,44 @@ def classifier(tmp_path_factory):
     return sf.train(config, out=tmp_path_factory.mktemp("runs") / "bars")
 
 
-@pytest.fixture(scope="module")
-def segmentation(tmp_path_factory):
-    """A U-Net for images, which are resampled first."""
-    root = small_runs.write_disks(tmp_path_factory.mktemp("disks"))
-    config = small_runs.segmentation_config(root, group="SO2", classes=2, size=[16, 18])
-    return sf.train(config, ["training.epochs=4"], out=str(tmp_path_factory.mktemp("runs") / "disks"))
-
-
 @pytest.fixture(autouse=True)
 def _small_checks(monkeypatch):
     shrink_checks(monkeypatch)
 
 
-def command(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def as_json(values):
-    """Values as a JSON file gives them back: tuples are lists, keys are strings."""
-    return json.loads(json.dumps(values))
-
-
-def images_of(run, count=2):
-    """Some of the files that a run was trained on."""
-    return sorted(run.config.data.root.rglob("*.png"))[:count]
-
-
 class TestTrain:
-    def test_run_has_model_configuration_and_classes(self, classifier, segmentation):
-        assert (classifier.is_segmentation, segmentation.is_segmentation) == (False, True)
-        assert classifier.classes == ("bar", "spot") and len(segmentation.classes) == 2
+    def test_run_has_model_configuration_and_classes(self, classifier):
+        assert not classifier.is_segmentation and classifier.classes == ("bar", "spot")
         assert isinstance(classifier.model, sf.models.Classifier) and not classifier.model.training
-        assert classifier.config.training.epochs == 2 and segmentation.config.training.epochs == 4
+        assert classifier.config.training.epochs == 2
         assert json.loads((classifier.folder / "metrics.json").read_text())["classes"] == ["bar", "spot"]
+
+    def test_repr_does_not_print_the_network(self, classifier):
+        text = repr(classifier)
+        assert text.startswith("Run(folder=") and "bars" in text and "model=Classifier(" not in text
+        assert "Conv" not in text and "\n" not in text
+
+    def test_interrupted_run_is_resumed(self, classifier, tmp_path):
+        """Interrupted after the first of two epochs; the reporter sees only the second one after that."""
+
+        class Epochs(Reporter):
+            def __init__(self, stop=False):
+                self.rows, self.stop = [], stop
+
+            def epoch(self, row, *, best):
+                self.rows.append(row["epoch"])
+
+            def step(self, *, epoch, **values):
+                if self.stop and self.rows:
+                    raise KeyboardInterrupt
+
+        first, second = Epochs(stop=True), Epochs()
+        with pytest.raises(KeyboardInterrupt):
+            sf.train(classifier.config, out=tmp_path / "run", reporter=first)
+        run = sf.train(classifier.config, out=tmp_path / "run", resume=True, reporter=second)
+        assert len(first.rows) == len(second.rows) == 1 and first.rows != second.rows
+        expected = classifier.model.state_dict()
+        assert all(torch.equal(value, expected[name]) for name, value in run.model.state_dict().items())
 
     def test_open_run_reads_the_same_weights(self, classifier):
         opened = sf.open_run(str(classifier.folder))
@@ -160,6 +164,7 @@ class TestClassifier:
         with pytest.raises(ValueError, match=r"classes\.csv exists"):
             classifier.predict_files(files, tmp_path / "classes.csv")
         assert classifier.predict_files(files[:1]).written == ()
+        assert classifier.predict_files(str(files[0])).table == classifier.predict_files(files[:1]).table
 
     @pytest.mark.parametrize("options", [{}, {"rotations": 4, "split": "validation"}])
     def test_metrics_are_those_of_the_command(self, classifier, options):
@@ -184,92 +189,61 @@ class TestClassifier:
         assert (tmp_path / "api" / "check.png").read_bytes().startswith(b"\x89PNG")
         assert not (classifier.folder / "check.json").exists()
 
-    def test_control_is_rejected(self, classifier, segmentation):
+    def test_float64_model_is_evaluated_and_checked(self, classifier):
+        """As after training with ``training.precision=64``."""
+        double = replace(classifier, model=copy.deepcopy(classifier.model).double())
+        expected, found = (run.evaluate(rotations=3).metrics for run in (classifier, double))
+        assert found["confusion"] == expected["confusion"]
+        check = double.check(samples=3, angles=[0.0, 90.0])
+        assert check.grid.worst < 1e-10  # float32 would be seen here
+        (prediction,) = double.predict(images_of(classifier, 1))
+        assert prediction.probabilities == pytest.approx(
+            classifier.predict(images_of(classifier, 1))[0].probabilities, abs=1e-5
+        )
+
+    def test_saving_an_evaluation_does_not_draw(self, classifier, monkeypatch):
+        for name in [name for name in sys.modules if name.startswith(("steerformer.plots", "matplotlib"))]:
+            monkeypatch.delitem(sys.modules, name)
+        for name in ("steerformer.plots", "matplotlib"):  # importing them now fails
+            monkeypatch.setitem(sys.modules, name, None)
+        (path,) = classifier.evaluate(save=True, split="train").files
+        assert path.name == "evaluation-train.json" and path.is_file()
+        with pytest.raises(ImportError):  # the negative control: a check is drawn
+            classifier.check(samples=2, angles=[0.0], out=classifier.folder / "drawn")
+
+    def test_options_are_checked(self, unchecked, classifier, tmp_path):
+        file = images_of(classifier)[0]
+        for options in ({"split": "tests"}, {"rotations": 0}):
+            with pytest.raises(ValueError, match=r"got ('tests'|0)"):
+                classifier.evaluate(**options)
+        for options in ({"samples": 0}, {"angles": []}):
+            with pytest.raises(ValueError, match=r"at least (1|one)"):
+                classifier.check(**options)
+        words = "are for segmentation models, and this one classifies"
+        for options in ({"memory": 2**30}, {"probabilities": True}):
+            with pytest.raises(ValueError, match=words):
+                classifier.predict(file, **options)
+        for options in ({"memory": 2**30}, {"probabilities": True}, {"overlay": True}):
+            with pytest.raises(ValueError, match=words):
+                classifier.predict_files(file, tmp_path / "a.csv", **options)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_control_is_rejected(self, classifier):
         with pytest.raises(ValueError, match="a control is for segmentation models, and this run classifies"):
-            classifier.check(control=segmentation)
+            classifier.check(control=classifier)
+
+    @pytest.mark.parametrize(
+        ("array", "words"),
+        [
+            (np.ones((1, 12, 12), dtype=np.int64), "array 0 holds int64; pass uint8, uint16 or floats from 0 to 1"),
+            (np.full((1, 12, 12), 200.0), r"array 0 holds values from 200 to 200 \(float64\), expected 0 to 65535"),
+        ],
+    )
+    def test_array_that_no_image_file_could_hold_is_rejected(self, classifier, array, words):
+        with pytest.raises(DataError, match=words):
+            classifier.predict(array)
 
     @pytest.mark.parametrize("shape", [(12, 12), (3, 12, 12), (1, 1, 12, 12)])
     def test_array_of_another_shape_is_rejected(self, classifier, shape):
         with pytest.raises(DataError, match=r"array 0 has shape .* but the model takes \(1, height, width\)"):
             classifier.predict(np.zeros(shape))
-
-
-class TestSegmentation:
-    def test_paths_and_arrays_give_the_labels_of_the_command(self, segmentation, tmp_path):
-        files = images_of(segmentation)
-        command("predict", segmentation.folder, *files, "--out", tmp_path)
-        written = [np.asarray(Image.open(tmp_path / file.name)) // 255 for file in files]
-        arrays = [np.asarray(Image.open(file))[None] for file in files]
-        for inputs in (files, [str(file) for file in files], arrays, [torch.tensor(array) for array in arrays]):
-            found = segmentation.predict(inputs)
-            assert [result.labels.tolist() for result in found] == [labels.tolist() for labels in written]
-            assert all(result.probabilities is None for result in found)
-        assert {0, 1} == set(np.unique(written))
-        (single,) = segmentation.predict(arrays[0])
-        assert single.labels.tolist() == written[0].tolist()
-
-    def test_probabilities_on_request(self, segmentation):
-        (found,) = segmentation.predict(images_of(segmentation)[0], probabilities=True)
-        assert found.probabilities.shape == (2, *found.labels.shape)
-        assert torch.equal(found.probabilities.argmax(0), found.labels.long())
-
-    def test_options_are_checked(self, segmentation):
-        file = images_of(segmentation)[0]
-        with pytest.raises(ValueError, match="1M of memory are not enough"):
-            segmentation.predict(file, memory=2**20)
-        with pytest.raises(DataError, match="spacing takes 2 positive numbers"):
-            segmentation.predict(np.zeros((1, 20, 24)), spacing=[1.0])
-        with pytest.raises(ValueError, match=r"choose a folder by out \(--out\)"):
-            segmentation.predict_files([file])
-
-    def test_predicted_files_are_those_of_the_command(self, segmentation, tmp_path):
-        files = [*images_of(segmentation), tmp_path / "none.png"]
-        steps = []
-
-        @contextmanager
-        def progress(what, total):
-            steps.append((what, total))
-            yield lambda share=1: steps.append(share)
-
-        options = {"probabilities": True, "overlay": True}
-        found = segmentation.predict_files(files, tmp_path / "api", **options, progress=progress)
-        assert found.count == 3 and found.table is None
-        assert found.written == tuple(tmp_path / "api" / file.name for file in files[:2])
-        assert found.errors == (f"there is no file {tmp_path / 'none.png'}",)
-        assert steps[0] == ("segmenting", 3) and sum(steps[1:]) == pytest.approx(3)
-        words = ["--probabilities", "--overlay"]
-        command("predict", segmentation.folder, *files[:2], "--out", tmp_path / "command", *words)
-        names = sorted(file.name for file in (tmp_path / "command").iterdir())
-        assert len(names) == 6 and names == sorted(file.name for file in (tmp_path / "api").iterdir())
-        for name in names:
-            assert (tmp_path / "api" / name).read_bytes() == (tmp_path / "command" / name).read_bytes(), name
-
-    def test_metrics_are_those_of_the_command(self, segmentation):
-        command("evaluate", segmentation.folder, "data.test_rotation=any")
-        path = segmentation.folder / "evaluation-test-test_rotation-any.json"
-        written, table = json.loads(path.read_text()), path.with_suffix(".csv").read_text()
-        found = segmentation.evaluate(["data.test_rotation=any"], save=True, scans=False)
-        assert found.files == (path, path.with_suffix(".csv"), path.with_suffix(".png"))
-        assert as_json(found.metrics) == written == json.loads(path.read_text())
-        assert table == path.with_suffix(".csv").read_text()
-        assert found.metrics["cases"] == 2 and 0 <= found.metrics["dice"] <= 1
-        upright = segmentation.evaluate()
-        assert upright.files == () and upright.metrics["hd95"] != found.metrics["hd95"]
-
-    def test_check_is_that_of_the_command(self, segmentation, tmp_path):
-        words = ["--samples", 1, "--angles", "0", "--control", segmentation.folder, "--out", tmp_path]
-        command("check", segmentation.folder, *words)
-        found = segmentation.check(samples=1, angles=[0.0], control=segmentation)
-        written = json.loads((tmp_path / "check.json").read_text())
-        assert found.is_equivariant and written.pop("control_run") == "disks"
-        assert as_json(found.as_json()) == written
-        assert not (segmentation.folder / "check.json").exists()
-
-    def test_classifier_as_control_is_rejected(self, segmentation, classifier):
-        with pytest.raises(ValueError, match="classifies, but the control of a segmentation must be a segmentation"):
-            segmentation.check(samples=1, control=classifier)
-
-    @pytest.mark.parametrize("shape", [(20, 24), (2, 20, 24), (1, 20, 24, 5), (1, 0, 24)])
-    def test_array_of_another_shape_is_rejected(self, segmentation, shape):
-        with pytest.raises(DataError, match=r"array 0 has shape .* but the model takes \(1, height, width\)"):
-            segmentation.predict([np.zeros(shape)])

@@ -9,7 +9,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from steerformer.cli.console import RunArgument, console, one_line_errors, say
+from steerformer.cli.console import Overrides, RunArgument, console, one_line_errors, say
 
 if TYPE_CHECKING:
     from steerformer.audit import ClassifierCheck, DiceSweep, SegmentationCheck, SweepScores
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 def check(
     run: RunArgument,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Overrides, such as data.root=DIR or data.test_rotation=so3."),
-    ] = None,
+    overrides: Overrides = None,
     samples: Annotated[
         int | None,
         typer.Option(

@@ -14,7 +14,7 @@ console = Console()
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'steerformer train'.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Other data, such as data.root=DIR or data.test_rotation=so3."),
+    typer.Argument(metavar="KEY=VALUE", help="Overrides, such as data.root=DIR or data.test_rotation=so3."),
 ]
 
 

@@ -5,15 +5,12 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from steerformer.cli.console import RunArgument, console, one_line_errors, say
+from steerformer.cli.console import Overrides, RunArgument, console, one_line_errors, say
 
 
 def evaluate(
     run: RunArgument,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Overrides, such as data.root=DIR or data.test_rotation=so3."),
-    ] = None,
+    overrides: Overrides = None,
     rotations: Annotated[int, typer.Option(min=1, help="Average probabilities over this many rotated copies.")] = 1,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Split to evaluate.")] = "test",
     batch_size: Annotated[int, typer.Option(min=1, help="Samples per batch; segmentations go case by case.")] = 250,

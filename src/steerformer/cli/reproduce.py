@@ -21,6 +21,6 @@ def reproduce(
     from steerformer.reproduce.results_page import reproduce_results
 
     if name != "results":
-        fail(f"there is nothing called {name!r} to reproduce; known: results.")
+        fail(f"cannot reproduce {name!r}; known: results.")
     with one_line_errors():
         say(f"wrote {reproduce_results(out, runs)}")

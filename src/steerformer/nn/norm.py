@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, as_number, require_field_type
-from steerformer.nn.shared_statistics import is_shared, shared_mean, shared_rms
 from steerformer.nn.ops import SCALE, in_wide_range, length, rms_of_copies, spread
+from steerformer.nn.shared_statistics import is_shared, shared_mean, shared_rms
 
 
 class LayerNorm(nn.Module):
