@@ -17,7 +17,7 @@ demo: $(CORE) ## train four small networks on rotated digits and write demo/repo
 	$(BIN)/steerformer demo
 
 quick: lint ## style, types and the fast tests: run it at every change
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"
+	OMP_NUM_THREADS=1 JAXTYPING_DISABLE=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow" tests
 
 test: lint ## all checks: style, types, tests, doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import steerformer as sf
 from measure import Contestant, peak_memory
-from steerformer.nn.attend import attend
+from steerformer.nn.attention_core import attend
 
 BASELINE = "torch"
 FLAT, FLAT_HEADS = sf.FieldType(sf.SO2, (64,) * 8), 8

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-import jaxtyping
 import pytest
 import torch
 
+from checks import without_type_checks
 from steerformer import SO2, SO3
 from steerformer.groups import Group
 
@@ -33,7 +33,6 @@ def seed() -> None:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Disable jaxtyping's runtime checks, which would raise before the library's own errors."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    """Disable jaxtyping's runtime checks: they raise before the library's own errors, and they take time."""
+    with without_type_checks():
+        yield

@@ -19,7 +19,9 @@ import step
 from bench_layers import LAYERS, SETTINGS, Setting, _relative_to_relu, all_cases, measure
 from core import BASELINE, contestants, extrapolated_peak, flat, inputs, naive_attention, solid
 from measure import Contestant, peak_memory
-from steerformer.nn.attend import attend
+from steerformer.nn.attention_core import attend
+
+pytestmark = pytest.mark.slow
 
 ROW = {"forward_ms": 1.0, "forward_ratio": 2.5, "training_ms": 3.0, "training_ratio": 2.9, "peak_mb": 54.2}
 

@@ -51,6 +51,7 @@ def tiny_training(monkeypatch, tmp_path):
     Image.new("L", (28, 28), 128).save("digit.png")
 
 
+@pytest.mark.slow
 def test_python_runs(tiny_training, tmp_path, capsys):
     scope = {}
     first, second = blocks("python")

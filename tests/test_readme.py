@@ -5,6 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 import typer.main
 
 import readme_results
@@ -18,6 +19,7 @@ def test_readme_is_a_front_page():
     assert len(README.splitlines()) <= 120
 
 
+@pytest.mark.slow
 def test_example_runs_and_gives_the_shape_it_says():
     (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     scope: dict[str, object] = {}

@@ -11,6 +11,8 @@ from steerformer.audit import check, check_classifier, check_segmentation, sweep
 from steerformer.infer import WindowMemory
 from steerformer.infer.memory import resident
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def _small_checks(monkeypatch):

@@ -14,6 +14,8 @@ from steerformer.cli import app
 from steerformer.infer import evaluation
 from training.spots import experiment, write_spots
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PREDICT = """
 import sys
 from steerformer.cli import app
@@ -20,6 +22,7 @@ print("control", *loaded())
 """
 
 
+@pytest.mark.slow
 def test_predict_does_not_import_training(runs, images, image_run, tmp_path):
     """Prediction needs neither the training code nor Fabric, whose import takes seconds."""
     file = images / "bar" / "0.png"

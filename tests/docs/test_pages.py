@@ -18,6 +18,8 @@ from steerformer import SO2, SO3, FieldType
 from steerformer.plots.kernels import draw_encodings, draw_kernels, draw_purity
 from steerformer.reproduce import results_page
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 

@@ -1,4 +1,4 @@
-"""The basis of kernels between two types: cached, quick to build, exact in any precision, a good module."""
+"""KernelBasis: steerability, caching, build time, exactness in any dtype, module behavior."""
 
 import copy
 import itertools
@@ -34,8 +34,8 @@ def random_weights(module, dtype=None):
     return torch.randn(module.weight_parts, module.num_weights, dtype=dtype)
 
 
-def test_the_kernel_is_the_sum_over_paths_written_out(group, float64):
-    """Oracle: weight times harmonic function times sympy-checked coupling, entry by entry, in complex numbers."""
+def test_kernel_is_the_sum_over_paths(group, float64):
+    """Oracle: sum of weight times harmonic function times coupling, entry by entry, in complex numbers."""
     module = some_basis(group)
     weights = random_weights(module)
     numbers = iter(torch.complex(*weights).tolist())
@@ -59,7 +59,7 @@ def test_the_kernel_is_the_sum_over_paths_written_out(group, float64):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_kernels_on_voxels_steer_under_the_rotations_of_the_grid(group, family, float64):
+def test_voxel_kernels_are_steerable_under_grid_rotations(group, family, float64):
     image, features = FieldType.image(group, 1), FieldType(group, (1, 2, 1))
     for in_type, out_type in itertools.product((image, features), repeat=2):
         module = KernelBasis(in_type, out_type, VoxelKernels(group, (4,) * group.dim, family=family))
@@ -72,8 +72,8 @@ def test_kernels_on_voxels_steer_under_the_rotations_of_the_grid(group, family, 
             assert_close(moved, expected, rtol=0, atol=1e-10)
 
 
-def test_basis_kernels_between_single_copies_have_unit_norm(group, float64):
-    """Couplings are isometries, so the norm of the voxel functions carries over."""
+def test_basis_kernels_have_unit_norm(group, float64):
+    """Couplings are isometries, so they keep the norm of the voxel functions."""
     module = some_basis(group, "1x1", "1x2")
     for i in range(module.num_weights):
         weights = torch.zeros(2, module.num_weights)
@@ -81,7 +81,7 @@ def test_basis_kernels_between_single_copies_have_unit_norm(group, float64):
         assert module.assemble(weights).norm().item() == pytest.approx(1, abs=1e-10)
 
 
-def test_a_second_build_solves_nothing_again(group, monkeypatch):
+def test_second_build_uses_the_cache(group, monkeypatch):
     clear_caches()
     first = some_basis(group)
     solved = []
@@ -97,10 +97,11 @@ def test_a_second_build_solves_nothing_again(group, monkeypatch):
 BUILDS = [(SO2, (24,) * 8, (48,) * 8, 0.3), (SO3, (64, 32, 16), (64, 32, 16), 2.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("group", "copies_in", "copies_out", "seconds"), BUILDS, ids=str)
-def test_a_paper_sized_basis_is_built_quickly(group, copies_in, copies_out, seconds, family, unchecked):
-    """Processor time, best of three; loading e3nn and scipy, once a process, comes on top."""
+def test_basis_of_paper_size_builds_quickly(group, copies_in, copies_out, seconds, family, unchecked):
+    """CPU time, best of three, without importing e3nn and scipy."""
     some_basis(group)
     source = VoxelKernels(group, (5,) * group.dim, family=family)
     times = []
@@ -113,7 +114,7 @@ def test_a_paper_sized_basis_is_built_quickly(group, copies_in, copies_out, seco
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_double_after_float32_is_as_good_as_built_in_float64(group, family):
+def test_double_is_as_exact_as_built_in_float64(group, family):
     single = some_basis(group, family=family)
     weights = random_weights(single, torch.float64)
     assert single(weights.float()).dtype == torch.float32
@@ -128,7 +129,7 @@ def test_double_after_float32_is_as_good_as_built_in_float64(group, family):
     assert_close(twin.float()(weights.float()), single(weights.float()), rtol=0, atol=0)
 
 
-def test_a_basis_moves_copies_and_pickles(group):
+def test_basis_moves_copies_and_pickles(group):
     module = some_basis(group)
     weights = random_weights(module)
     for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), copy.deepcopy(module).to("cpu")):
@@ -139,7 +140,7 @@ def test_a_basis_moves_copies_and_pickles(group):
     assert module.to("meta")(weights.bfloat16().to("meta")).shape[0] == module.out_type.channels
 
 
-def test_a_basis_at_points_pickles_too(group):
+def test_basis_at_points_pickles(group):
     source = RingsAtPoints(Rings(group, (1.0,)), torch.randn(5, group.dim))
     module = KernelBasis(FieldType(group, (1, 1)), FieldType(group, (1, 1)), source)
     twin = pickle.loads(pickle.dumps(module))
@@ -148,7 +149,7 @@ def test_a_basis_at_points_pickles_too(group):
     assert_close(twin.double()(weights.double()).float(), module(weights))
 
 
-def test_a_basis_has_no_parameters_and_nothing_to_save(group):
+def test_basis_has_no_parameters_and_empty_state_dict(group):
     module = some_basis(group)
     assert not module.state_dict()
     assert not list(module.parameters())
@@ -162,7 +163,7 @@ def test_gradients_reach_every_weight(group, float64):
     assert (weights.grad.abs() > 1e-6).all()
 
 
-def test_paths_tell_what_joins_what(group):
+def test_paths_list_degrees_harmonics_and_profiles(group):
     module = some_basis(group, "1x0+1x1", "1x1")
     assert all(isinstance(path, KernelPath) and 1 - path.purity <= module.source.tolerance for path in module.paths)
     for pair in ((1, 0), (1, 1)):
@@ -174,8 +175,8 @@ def test_paths_tell_what_joins_what(group):
     assert str(len(module.paths)) in repr(module)
 
 
-def test_a_pair_without_path_gives_zeros_and_takes_no_weights(group):
-    """On 3 voxels no kernel of degree 6 is pure enough to join degree 0 with degree 6."""
+def test_pair_without_path_is_zero_and_has_no_weights(group):
+    """On 3 voxels no kernel of harmonic 6 is pure enough to connect degrees 0 and 6."""
     scalars, mixed = FieldType(group, (1,)), FieldType(group, "1x0+1x6")
     source = VoxelKernels(group, (3,) * group.dim)
     module = KernelBasis(scalars, mixed, source)
@@ -186,7 +187,7 @@ def test_a_pair_without_path_gives_zeros_and_takes_no_weights(group):
     assert not kernel[1].any()
 
 
-def test_a_basis_without_any_path_is_empty_and_not_an_error(group):
+def test_basis_without_any_path_is_empty(group):
     module = KernelBasis(FieldType(group, "2x6"), FieldType(group, "3x0"), VoxelKernels(group, (3,) * group.dim))
     assert (module.num_weights, module.paths) == (0, ())
     kernel = module(torch.zeros(2, 0))
@@ -194,14 +195,14 @@ def test_a_basis_without_any_path_is_empty_and_not_an_error(group):
     assert not kernel.any()
 
 
-def test_groups_must_agree():
+def test_mixed_groups_raise():
     images, volumes = FieldType(SO2, (1,)), FieldType(SO3, (1,))
     for in_type, out_type, size in ((images, volumes, (3, 3)), (volumes, volumes, (3, 3)), (images, images, (3, 3, 3))):
-        with pytest.raises(ValueError, match="a kernel lives in one group"):
+        with pytest.raises(ValueError, match="a kernel needs one group"):
             KernelBasis(in_type, out_type, VoxelKernels(SO2 if len(size) == 2 else SO3, size))
 
 
-def test_weights_of_the_wrong_shape_are_refused(group):
+def test_weights_of_wrong_shape_raise(group):
     module = some_basis(group)
     with pytest.raises(ValueError, match=rf"takes weights of shape \(2, {module.num_weights}\), got \(1, 3\)"):
         module(torch.randn(1, 3))

@@ -13,6 +13,8 @@ from steerformer.models.summary import count
 from steerformer.runs import load_experiment
 from steerformer.testing import assert_equivariant
 
+pytestmark = pytest.mark.slow
+
 PAPER = {  # million parameters, a complex one counted as one (paper, table "comparison")
     "rotmnist-convolution-k4-paper": 1.18,
     "rotmnist-convolution-k8-paper": 2.54,

@@ -1,6 +1,6 @@
-"""Attention by two loops over voxels, in complex numbers, as the paper writes it; nothing of the library is called.
+"""Reference attention: two loops over voxels in complex numbers, following the paper, without calls to the library.
 
-Only its documented data are read: the order of channels and the shapes of weights.
+It relies only on the documented order of channels and shapes of weights.
 """
 
 import itertools
@@ -26,7 +26,7 @@ def attention(
     spacing: tuple[float, ...],
     mask: Tensor | None,
 ) -> Tensor:
-    """The field that comes out, packed; gradients flow to ``x`` and ``parameters``."""
+    """Output field; gradients propagate to ``x`` and ``parameters``."""
     space, degrees = x.shape[2:], field_type.degrees
     voxels = list(itertools.product(*(range(n) for n in space)))
     f = _unpack(field_type, x.flatten(2))
@@ -38,6 +38,11 @@ def attention(
     counts = [field_type.multiplicities[degree] for degree in degrees]
     w_key, w_value = (_complex(parameters[f"{name}_position.weight"]).split(counts) for name in ("key", "value"))
     mixed = [torch.zeros_like(piece) for piece in v]
+    offsets = {tuple(a - t for a, t in zip(at, to, strict=True)) for at, to in itertools.product(voxels, repeat=2)}
+    positions = {
+        offset: _directions(field_type, [n * s for n, s in zip(offset, spacing, strict=True)], phi)
+        for offset in offsets
+    }
     for b, head in itertools.product(range(len(x)), range(num_heads)):
         copies = [slice(head * count // num_heads, (head + 1) * count // num_heads) for count in counts]
         for i, at in enumerate(voxels):
@@ -45,7 +50,7 @@ def attention(
             for j, to in enumerate(voxels):
                 if mask is not None and not mask[(b, *to)]:
                     continue
-                P = _directions(field_type, [(a - t) * s for a, t, s in zip(at, to, spacing, strict=True)], phi)
+                P = positions[tuple(a - t for a, t in zip(at, to, strict=True))]
                 score = torch.zeros((), dtype=torch.complex128)
                 value = []
                 for n, c in enumerate(copies):
@@ -75,7 +80,7 @@ def _complex(pair: Tensor) -> Tensor:
 
 
 def _unpack(field_type: FieldType, x: Tensor) -> list[Tensor]:
-    """By degree, ``(batch, order, copy, voxel)``."""
+    """Complex pieces ``(batch, order, copy, voxel)`` by degree."""
     flat = torch.complex(*x.chunk(2, dim=1))
     pieces, start = [], 0
     for degree in field_type.degrees:
@@ -86,7 +91,7 @@ def _unpack(field_type: FieldType, x: Tensor) -> list[Tensor]:
 
 
 def _directions(field_type: FieldType, offset: list[float], phi: Callable[[float, int], float]) -> list[Tensor]:
-    """``phi(r) Y(x / r)`` of every degree, nothing at distance 0."""
+    """``phi(r) Y(x / r)`` of every degree, 0 at distance 0."""
     r = math.hypot(*offset)
     found = []
     for degree in field_type.degrees:

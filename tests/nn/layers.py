@@ -1,4 +1,4 @@
-"""Every layer, with each option that changes its code path: what the generic tests walk through."""
+"""All layers with every option that changes their code path, and helpers, for the generic tests."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 import steerformer as sf
-from steerformer import SO2, FieldType
+from checks import without_type_checks
+from steerformer import SO2, SO3, FieldType
 from steerformer.fields import permute_axes
 from steerformer.groups import Group
 
-SIZES = (7, 6, (5, 6, 7))  # odd, even, not square
+SIZES = {2: (7, 6, (5, 6)), 3: (5, 6, (4, 5, 6))}  # odd, even, not square
 
 
 def image(group: Group) -> FieldType:
@@ -25,17 +26,17 @@ def features(group: Group) -> FieldType:
 
 
 def gapped(group: Group) -> FieldType:
-    """Degree 2 is missing, and degree 3 the last."""
+    """Degrees 0, 1 and 3."""
     return FieldType(group, (1, 2, 0, 1))
 
 
 def vectors(group: Group) -> FieldType:
-    """No scalars."""
+    """Degree 1 only, no scalars."""
     return FieldType(group, "2x1")
 
 
 def many(group: Group) -> FieldType:
-    """Degrees so far apart that no small kernel joins the first and the last."""
+    """Degrees so far apart that no small kernel connects the first and the last."""
     return FieldType(group, (1, 2, 1, 1, 1, 1, 1) if group is SO2 else (1, 1, 0, 0, 1, 1))
 
 
@@ -86,8 +87,8 @@ _ON_GRIDS = {
     "Conv-4-unpadded": conv(4, padding=0),
     "Conv-padded-2": conv(3, padding=2),
     "Conv-dilated": conv(3, dilation=2),
-    "Conv-purest": conv(3, profiles="purest", tolerance=1e-3),
-    "Conv-sampled": conv(3, profiles="sampled", tolerance=1.0, normalization="response"),
+    "Conv-purest": conv(3, kernel_family="purest", tolerance=1e-3),
+    "Conv-sampled": conv(3, kernel_family="sampled", tolerance=1.0, normalization="response"),
     "Conv-3-stride-2": conv(3, stride=2),
     "Conv-2-stride-2": conv(2, stride=2, tolerance=1.0),
     "Conv-4-stride-2": conv(4, stride=2, padding=1),
@@ -117,16 +118,37 @@ _ON_GRIDS = {
 }
 
 POINTWISE = [pytest.param(make, id=name) for name, make in _POINTWISE.items()]
-"""Layers that look at one position at a time and commute with every rotation."""
+"""Layers that act on each position and commute with every rotation."""
 
 ON_GRIDS = [pytest.param(make, id=name) for name, make in _ON_GRIDS.items()]
-"""Layers that need space, or commute with the grid's rotations only."""
+"""Layers that need spatial axes, or commute with grid rotations only."""
 
 LAYERS = POINTWISE + ON_GRIDS
 
+_CORE = (
+    *("Linear", "NormReLU", "TensorProduct", "LayerNorm", "BatchNorm", "Invariants", "FieldDropout", "MLP"),
+    *("Conv-3", "Conv-far-degrees", "Conv-image-in", "Conv-image-out", "Conv-3-stride-2", "Gated", "FourierReLU"),
+    *("AvgPool-2", "AvgPool-antialiased-2", "Attention", "Attention-blockwise", "TransformerBlock", "Encoder"),
+    "Resample-2",
+)
+
+
+def _variant(group, layer, *, slow=False):
+    marks = [pytest.mark.slow] if slow else []
+    return pytest.param(group, layer.values[0], id=f"{group}-{layer.id}", marks=marks)
+
+
+_IN_2D = [_variant(SO2, layer) for layer in LAYERS]
+
+ALL_VARIANTS = _IN_2D + [_variant(SO3, layer, slow=layer.id not in _CORE) for layer in LAYERS]
+"""Groups and layers: all options in 2D and in 3D."""
+
+VARIANTS = _IN_2D + [_variant(SO3, layer, slow=True) for layer in LAYERS if layer.id in _CORE]
+"""Groups and layers: all options in 2D, every layer in 3D, where the options take the same code paths."""
+
 
 def randomized(layer: nn.Module) -> nn.Module:
-    """Parameters and statistics moved away from their first values, at which some layers do nothing at all."""
+    """Perturb parameters and statistics: at their initial values some layers are the identity."""
     with torch.no_grad():
         for value in layer.state_dict().values():
             if value.is_floating_point():
@@ -134,9 +156,9 @@ def randomized(layer: nn.Module) -> nn.Module:
     return layer
 
 
-def small_net(group: Group) -> nn.Sequential:
-    """All kinds of layers, in a row that takes grids of 8 voxels."""
-    field_type, other = features(group), gapped(group)
+def small_net(group: Group, field_type: FieldType | None = None, other: FieldType | None = None) -> nn.Sequential:
+    """Sequential of all kinds of layers, for grids of 8 voxels."""
+    field_type, other = field_type or features(group), other or gapped(group)
     return nn.Sequential(
         sf.nn.Conv(image(group), field_type, kernel_size=3),
         sf.nn.BatchNorm(field_type),
@@ -159,34 +181,34 @@ def small_net(group: Group) -> nn.Sequential:
 
 
 def in_space(group: Group, size: int | tuple[int, ...]) -> tuple[int, ...]:
-    """One number for each axis of space."""
+    """One size per spatial axis."""
     return (size,) * group.dim if isinstance(size, int) else size[: group.dim]
 
 
-def inputs_it_takes(layer: nn.Module, batch: int = 2, sizes=SIZES) -> Iterator[torch.Tensor]:
-    """Noise on those grids on which the layer can lie centered, at least one; what it says of the others is ours."""
-    dtype = next((p.dtype for p in layer.parameters()), torch.get_default_dtype())
+def supported_inputs(layer: nn.Module, batch: int = 2, sizes=None) -> Iterator[torch.Tensor]:
+    """Noise on the grids that the layer supports, at least one; on others it must raise its own centering error."""
+    group, dtype = layer.in_type.group, next((p.dtype for p in layer.parameters()), torch.get_default_dtype())
     found = 0
-    for size in sizes:
-        x = layer.in_type.randn(batch, in_space(layer.in_type.group, size), dtype=dtype)
+    for size in sizes or SIZES[group.dim]:
+        x = layer.in_type.randn(batch, in_space(group, size), dtype=dtype)
         try:
             with torch.no_grad():
                 layer(x)
         except ValueError as error:
-            assert "cannot lie centered on an axis of" in str(error)
+            assert "cannot be centered on an axis of" in str(error)
         else:
             found += 1
             yield x
-    assert found, f"none of the grids {sizes} was taken"
+    assert found, f"none of the grids {sizes or SIZES[group.dim]} is supported"
 
 
-def input_it_takes(layer: nn.Module, batch: int = 2) -> torch.Tensor:
-    """Noise on the first grid on which the layer can lie centered."""
-    return next(inputs_it_takes(layer, batch))
+def supported_input(layer: nn.Module, batch: int = 2) -> torch.Tensor:
+    """Noise on the first grid that the layer supports."""
+    return next(supported_inputs(layer, batch))
 
 
 def complex_pieces(field_type: FieldType, x: torch.Tensor) -> dict[int, NDArray]:
-    """By degree, ``(batch, order, copy, *space)``, from the documented order of channels."""
+    """Complex pieces ``(batch, order, copy, *space)`` by degree, from the documented order of channels."""
     halves = x.detach().numpy()
     halves = halves if field_type.real else halves[:, : x.shape[1] // 2] + 1j * halves[:, x.shape[1] // 2 :]
     pieces, start = {}, 0
@@ -200,24 +222,37 @@ def complex_pieces(field_type: FieldType, x: torch.Tensor) -> dict[int, NDArray]
 def worst_error(
     layer: nn.Module, size: int | tuple[int, ...], *, dtype: torch.dtype = torch.float64, floor: float = 0.0
 ) -> float:
-    """Largest difference of ``layer(R x)`` and ``R layer(x)`` over the grid's turns, relative to the largest output.
+    """Largest difference of ``layer(R x)`` and ``R layer(x)`` over all grid rotations, relative to the largest output.
 
-    An output of zeros counts as an error (NaN), unless ``floor`` says how large outputs are at least taken to be.
+    Zero outputs give NaN, which fails every comparison, unless ``floor`` bounds the largest output from below.
     """
-    group = layer.in_type.group
-    x, layer = layer.in_type.randn(2, in_space(group, size), dtype=dtype), layer.to(dtype)
-    with torch.no_grad():
-        y = layer(x)
-        pairs = zip(_turns(layer.in_type), _turns(layer.out_type), strict=True)
-        errors = [(layer(_turned(x, *before)) - _turned(y, *after)).abs().max() for before, after in pairs]
+    batch = 2 if layer.training else 1  # in eval mode the rotated copies of one sample are a batch
+    x = layer.in_type.randn(batch, in_space(layer.in_type.group, size), dtype=dtype)
+    return worst_error_on(layer.to(dtype), x, floor=floor)
+
+
+@torch.no_grad()
+def worst_error_on(layer: nn.Module, x: torch.Tensor, *, floor: float = 0.0) -> float:
+    """:func:`worst_error` on one input. In eval mode all rotated inputs of one shape are one batch."""
+    y = layer(x)
+    with without_type_checks():
+        batches: dict[object, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        for i, (before, after) in enumerate(zip(_rotations(layer.in_type), _rotations(layer.out_type), strict=True)):
+            rotated = _rotated(x, *before)
+            key = i if layer.training else rotated.shape
+            batches.setdefault(key, []).append((rotated, _rotated(y, *after)))
+        errors = []
+        for pairs in batches.values():
+            inputs, outputs = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+            errors.append((layer(inputs) - outputs).abs().max())
     return (torch.stack(errors).max() / y.abs().max().clamp_min(floor)).item()
 
 
 @cache
-def _turns(field_type: FieldType) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The grid's rotations and their matrices on channels, made once: ``rotate`` would make them each time."""
+def _rotations(field_type: FieldType) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Grid rotations and their channel matrices, cached because ``rotate`` would compute them each time."""
     return [(field_type.matrix(R), R) for R in field_type.group.grid_rotations()]
 
 
-def _turned(x: torch.Tensor, matrix: torch.Tensor, R: torch.Tensor) -> torch.Tensor:
+def _rotated(x: torch.Tensor, matrix: torch.Tensor, R: torch.Tensor) -> torch.Tensor:
     return permute_axes(torch.einsum("ij,bj...->bi...", matrix.to(x), x), R)

@@ -1,4 +1,4 @@
-"""What a process does that shares a batch: statistics, outputs and gradients of its part, into a file."""
+"""Script of one distributed process: save statistics, outputs and gradients of its part of a batch."""
 
 import os
 import sys
@@ -12,11 +12,11 @@ SIZES = (4, 2)
 
 
 def batch(field_type):
-    """Samples whose mean is far from 0, and weights for a sum of outputs; the same in every process."""
+    """Samples with a mean far from 0, and weights for a sum of outputs; identical in every process."""
     generator = torch.Generator().manual_seed(0)
     shape = (sum(SIZES), field_type.channels, 3, 3)
     x = 5 * torch.randn(shape, generator=generator) + 20
-    x[:, -1] = 0  # a channel without anything in it
+    x[:, -1] = 0  # a channel of zeros
     return x, torch.randn(shape, generator=generator)
 
 

@@ -1,4 +1,4 @@
-"""Norm and gated nonlinearities against the formulas, written out in complex numbers."""
+"""Norm and gated nonlinearities against their formulas in complex numbers."""
 
 import numpy as np
 import pytest
@@ -19,21 +19,21 @@ def paper_norm_relu(f, b):
 
 
 @pytest.mark.parametrize("of", [features, gapped, vectors, image])
-@pytest.mark.parametrize("size", [(), 3], ids=["without-space", "with-space"])
-def test_norm_relu_is_the_papers_formula(group, of, size):
-    layer = randomized(sf.nn.NormReLU(of(group), bias=-1.5))
-    x = layer.in_type.randn(16, size)
-    before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
-    biases = np.split(layer.bias.detach().numpy(), np.cumsum(layer.in_type.multiplicities)[:-1])
-    silenced = 0
-    for degree, b in enumerate(biases):
-        expected = paper_norm_relu(before[degree], b.reshape(-1, *[1] * (x.ndim - 2)))
-        np.testing.assert_allclose(after[degree], expected, rtol=0, atol=1e-12)
-        silenced += (expected == 0).sum()
-    assert silenced  # the bias does cut some off
+def test_norm_relu_matches_the_paper(group, of):
+    for size in ((), 3):
+        layer = randomized(sf.nn.NormReLU(of(group), bias=-1.5))
+        x = layer.in_type.randn(16, size)
+        before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
+        biases = np.split(layer.bias.detach().numpy(), np.cumsum(layer.in_type.multiplicities)[:-1])
+        zeroed = 0
+        for degree, b in enumerate(biases):
+            expected = paper_norm_relu(before[degree], b.reshape(-1, *[1] * (x.ndim - 2)))
+            np.testing.assert_allclose(after[degree], expected, rtol=0, atol=1e-12, err_msg=f"degree {degree}")
+            zeroed += (expected == 0).sum()
+        assert zeroed, size  # the bias is large enough to matter
 
 
-def test_without_bias_norm_relu_changes_nothing_and_a_negative_one_silences_the_short(group):
+def test_norm_relu_is_identity_at_bias_0_and_zero_at_large_negative_bias(group):
     field_type = gapped(group)
     x = field_type.randn(3, 3)
     assert_close(sf.nn.NormReLU(field_type)(x), x, rtol=0, atol=1e-14)
@@ -48,44 +48,44 @@ def test_norm_relu_keeps_directions(group):
         assert_close(inner, before.flatten(1, 2).norm(dim=1) * after.flatten(1, 2).norm(dim=1))
 
 
-def test_norm_relu_has_one_bias_a_copy(group):
+def test_norm_relu_has_one_bias_per_copy(group):
     field_type = gapped(group)
     layer = sf.nn.NormReLU(field_type, bias=0.25)
     assert layer.bias.shape == (field_type.copies,)
     assert (layer.bias == 0.25).all()
 
 
-@pytest.mark.parametrize("length", [0.0, 1e-9, 1e-7, 1e-5])
-def test_short_vectors_pass_norm_relu_without_blowing_up(group, length):
-    """Below 1e-6 the bias acts as if the vector had that length: 1e-6 + 0.5 over 1e-6."""
-    layer = sf.nn.NormReLU(gapped(group), bias=0.5)
-    x = layer.in_type.randn(3)
-    norms = torch.cat([piece.flatten(1, 2).norm(dim=1) for piece in layer.in_type.split(x)], dim=1)
-    x = x * (length / norms.max())
-    assert layer(x).abs().max() <= 0.5 + 2 * length
-    x.requires_grad_()
-    layer(x).sum().backward()
-    assert x.grad.isfinite().all()
+def test_norm_relu_is_bounded_for_short_vectors(group):
+    """Norms below 1e-6 count as 1e-6: the factor is at most (1e-6 + 0.5) / 1e-6."""
+    for length in (0.0, 1e-9, 1e-7, 1e-5):
+        layer = sf.nn.NormReLU(gapped(group), bias=0.5)
+        x = layer.in_type.randn(3)
+        norms = torch.cat([piece.flatten(1, 2).norm(dim=1) for piece in layer.in_type.split(x)], dim=1)
+        x = x * (length / norms.max())
+        assert layer(x).abs().max() <= 0.5 + 2 * length, length
+        x.requires_grad_()
+        layer(x).sum().backward()
+        assert x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("of", [features, gapped, image])
-@pytest.mark.parametrize("kernel_size", [1, 3])
-def test_gated_multiplies_by_the_sigmoid_of_a_convolution(group, of, kernel_size):
-    layer = randomized(sf.nn.Gated(of(group), kernel_size=kernel_size))
-    x = layer.in_type.randn(2, 4)
-    scalars = layer.gates(x) + layer.bias.view(-1, *[1] * group.dim)
-    assert scalars.shape[1] == layer.in_type.copies
-    gates = (1 / (1 + np.exp(-scalars.detach().numpy()))).astype(complex)
-    before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
-    start = 0
-    for degree, copies in enumerate(layer.in_type.multiplicities):
-        expected = gates[:, None, start : start + copies] * before[degree]
-        np.testing.assert_allclose(after[degree], expected, rtol=0, atol=1e-12)
-        start += copies
+def test_gated_multiplies_by_sigmoid_of_convolution(group, of):
+    for kernel_size in (1, 3):
+        layer = randomized(sf.nn.Gated(of(group), kernel_size=kernel_size))
+        x = layer.in_type.randn(2, 4)
+        scalars = layer.gates(x) + layer.bias.view(-1, *[1] * group.dim)
+        assert scalars.shape[1] == layer.in_type.copies
+        gates = (1 / (1 + np.exp(-scalars.detach().numpy()))).astype(complex)
+        before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
+        start = 0
+        for degree, copies in enumerate(layer.in_type.multiplicities):
+            expected = gates[:, None, start : start + copies] * before[degree]
+            np.testing.assert_allclose(after[degree], expected, rtol=0, atol=1e-12, err_msg=f"degree {degree}")
+            start += copies
 
 
-def test_gates_are_steerable_scalars(group):
-    """They turn as a real image does, so the product turns as the features do."""
+def test_gates_are_equivariant_scalars(group):
+    """Gates rotate as a real image does, so their product with features rotates as the features do."""
     layer = randomized(sf.nn.Gated(features(group)))
     assert layer.gates.out_type.real
     x = layer.in_type.randn(1, 4)
@@ -94,9 +94,9 @@ def test_gates_are_steerable_scalars(group):
         assert_close(found, oracles.rotate(layer.gates.out_type, layer.gates(x), R), rtol=0, atol=1e-10)
 
 
-def test_gated_passes_its_options_on(group):
+def test_gated_passes_options_to_conv(group):
     options = {"spacing": (1.0, 2.0, 3.0)[: group.dim], "tolerance": 0.2}
-    layer = sf.nn.Gated(features(group), kernel_size=(3, 5, 3)[: group.dim], profiles="purest", **options)
+    layer = sf.nn.Gated(features(group), kernel_size=(3, 5, 3)[: group.dim], kernel_family="purest", **options)
     source = layer.gates.basis.source
     assert (source.spacing, source.tolerance) == (options["spacing"], 0.2)
     assert (source.family, source.size) == ("purest", (3, 5, 3)[: group.dim])

@@ -1,6 +1,7 @@
-"""Attention beside the paper's equations, in both implementations; masks, gradients, maps and words for mistakes."""
+"""Attention against the paper's equations, in both implementations; masks, gradients, weights and errors."""
 
 import copy
+import itertools
 import math
 import pickle
 
@@ -14,9 +15,9 @@ from torch.testing import assert_close
 import steerformer as sf
 from measure import Contestant, peak_memory
 from nn import attention_oracle
-from steerformer import SO2, FieldType
-from steerformer.nn import blockwise
-from steerformer.nn.attend import attend, attention_weights
+from steerformer import SO2, SO3, FieldType
+from steerformer.nn import attention_blockwise as blockwise
+from steerformer.nn.attention_core import attend, attention_weights
 from steerformer.nn.position import offset_table
 
 IMPLEMENTATIONS = ["dense", "blockwise"]
@@ -54,44 +55,52 @@ def some_mask(batch, space):
     return mask
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("case", CASES)
-def test_it_is_the_papers_double_sum(group, case, implementation, float64, small_blocks):
+@pytest.mark.parametrize(
+    ("group", "case"),
+    [(SO2, case) for case in CASES]
+    + [pytest.param(SO3, case, marks=[] if case == "masked" else pytest.mark.slow) for case in CASES],
+    ids=str,
+)
+def test_attention_matches_the_paper(group, case, float64, small_blocks):
+    """Outputs and gradients of both implementations, exact in float64, to rounding error in float32."""
     options = dict(CASES[case])
     masked = options.pop("masked", False)
     sides = torch.tensor(options.get("spacing", (1.0, 1.0, 1.0))[: group.dim])
     if "spacing" in options:
         options["spacing"] = tuple(sides.tolist())
-    layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation, **options)
-    x = layer.in_type.randn(2, grid(group)).requires_grad_()
-    mask = some_mask(2, grid(group)) if masked else None
+    layer = sf.nn.Attention(fields(group), num_heads=2, **options)
+    batch = 2 if masked else 1
+    mask = some_mask(batch, grid(group)) if masked else None
     clones = {name: value.detach().clone().requires_grad_() for name, value in layer.named_parameters()}
-    y = x.detach().clone().requires_grad_()
+    x = layer.in_type.randn(batch, grid(group)).requires_grad_()
     expected = attention_oracle.attention(
         layer.in_type,
         clones,
-        y,
+        x,
         num_heads=2,
         scale=options.get("scale", "paper"),
         phi=PHI[options.get("radial", "soft")],
         spacing=(sides / sides.log().mean().exp()).tolist(),
         mask=mask,
     )
-    found = layer(x, mask)
-    assert_close(found, expected, rtol=0, atol=1e-10)
-    towards = torch.randn_like(found)
-    (found * towards).sum().backward()
+    towards = torch.randn_like(expected)
     (expected * towards).sum().backward()
-    assert_close(x.grad, y.grad, rtol=0, atol=1e-10)
-    for name, parameter in layer.named_parameters():
-        assert_close(parameter.grad, clones[name].grad, rtol=0, atol=1e-10)
-    single, z = copy.deepcopy(layer).float(), x.detach().float().requires_grad_()
-    rough = single(z, mask)
-    (rough * towards.float()).sum().backward()
-    assert relative(rough, expected) < 2e-5
-    assert relative(z.grad, y.grad) < 2e-5
-    for name, parameter in single.named_parameters():
-        assert relative(parameter.grad, clones[name].grad) < 2e-5
+    right = [expected.detach(), x.grad, *(clones[name].grad for name, _ in layer.named_parameters())]
+    for implementation in IMPLEMENTATIONS:
+        layer.implementation = implementation
+        for value, exact in zip(outputs_and_gradients(layer, x, mask, towards), right, strict=True):
+            assert_close(value, exact, rtol=0, atol=1e-10)
+        single = copy.deepcopy(layer).float()
+        for value, exact in zip(outputs_and_gradients(single, x.float(), mask, towards.float()), right, strict=True):
+            assert relative(value, exact) < 2e-5, implementation
+
+
+def outputs_and_gradients(layer, x, mask, towards):
+    layer.zero_grad()
+    x = x.detach().clone().requires_grad_()
+    y = layer(x, mask)
+    (y * towards).sum().backward()
+    return [y.detach(), x.grad, *(parameter.grad for parameter in layer.parameters())]
 
 
 def relative(found, expected):
@@ -99,7 +108,7 @@ def relative(found, expected):
 
 
 def test_both_implementations_agree_on_larger_grids(group):
-    """Float32, several blocks of the usual size, and gradients of everything."""
+    """Float32, several blocks of the default size, and all gradients."""
     space = (24, 17) if group is SO2 else (7, 6, 9)
     layer = sf.nn.Attention(fields(group), num_heads=2)
     found = {}
@@ -115,20 +124,19 @@ def test_both_implementations_agree_on_larger_grids(group):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("masked", [False, True])
-def test_gradients_are_those_of_finite_differences(group, implementation, masked, float64, small_blocks):
+def test_gradients_match_finite_differences(group, implementation, float64, small_blocks):
     inputs, table = core_inputs(group)
-    mask = some_mask(2, (inputs[0].shape[-1],)) if masked else None
-    call = lambda *arguments: attend(*arguments, table, mask=mask, implementation=implementation)  # noqa: E731
-    assert gradcheck(call, inputs, fast_mode=True)
+    for mask in (None, some_mask(2, (inputs[0].shape[-1],))):
+        call = lambda *arguments, mask=mask: attend(*arguments, table, mask=mask, implementation=implementation)  # noqa: E731
+        assert gradcheck(call, inputs, fast_mode=True)
 
 
-def test_the_dense_one_has_second_derivatives(group, float64):
+def test_dense_has_second_derivatives(group, float64):
     inputs, table = core_inputs(group)
     assert gradgradcheck(lambda *inputs: attend(*inputs, table, implementation="dense"), inputs, fast_mode=True)
 
 
-def test_the_blockwise_one_says_that_it_has_none(group):
+def test_blockwise_second_derivative_raises(group):
     inputs, table = core_inputs(group)
     out = attend(*inputs, table, implementation="blockwise")
     (gradient,) = torch.autograd.grad(out.square().sum(), inputs[0], create_graph=True)
@@ -147,7 +155,7 @@ def core_inputs(group):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_zeros_in_zeros_out_and_finite_gradients(group, implementation):
+def test_zero_input_gives_zero_output_and_finite_gradients(group, implementation):
     """All scores are 0, where the absolute value has no derivative."""
     layer = sf.nn.Attention(fields(group), num_heads=2, positional=False, implementation=implementation)
     x = torch.zeros(1, layer.in_type.channels, *grid(group), requires_grad=True)
@@ -158,7 +166,7 @@ def test_zeros_in_zeros_out_and_finite_gradients(group, implementation):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_huge_scores_pick_one_voxel(group, implementation):
+def test_huge_scores_select_one_voxel(group, implementation):
     (q, k, v, *maps), table = core_inputs(group)
     out = attend(1e5 * q, k, v, *maps, table, implementation=implementation)
     out.sum().backward()
@@ -180,7 +188,7 @@ def test_tiny_scores_have_bounded_gradients(group):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_hidden_voxels_change_nothing(group, implementation, small_blocks):
+def test_masked_voxels_have_no_effect(group, implementation, small_blocks):
     layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation)
     x = layer.in_type.randn(2, grid(group))
     mask = some_mask(2, grid(group))
@@ -191,7 +199,7 @@ def test_hidden_voxels_change_nothing(group, implementation, small_blocks):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_where_nothing_is_seen_comes_nothing(group, implementation):
+def test_fully_masked_sample_gives_zeros(group, implementation):
     layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation)
     x = layer.in_type.randn(2, grid(group)).requires_grad_()
     mask = torch.ones(2, *grid(group), dtype=torch.bool)
@@ -203,7 +211,7 @@ def test_where_nothing_is_seen_comes_nothing(group, implementation):
     assert x.grad.isfinite().all()
 
 
-def test_the_map_and_its_largest_entries(group, small_blocks):
+def test_return_weights(group, small_blocks):
     layer = sf.nn.Attention(fields(group), num_heads=2)
     x = layer.in_type.randn(2, grid(group))
     mask = some_mask(2, grid(group))
@@ -212,16 +220,16 @@ def test_the_map_and_its_largest_entries(group, small_blocks):
     assert weights.shape == (2, 2, tokens, tokens)
     assert_close(weights.sum(dim=-1), torch.ones(2, 2, tokens))
     assert (weights[:, :, :, ~mask[1].flatten()][1] == 0).all()
-    same, strongest = layer(x, mask, return_weights="max")
+    same, largest = layer(x, mask, return_weights="max")
     assert torch.equal(same, y)
-    assert strongest.shape == (2, 2, *grid(group))
-    assert_close(strongest.flatten(2), weights.amax(dim=-1))
+    assert largest.shape == (2, 2, *grid(group))
+    assert_close(largest.flatten(2), weights.amax(dim=-1))
 
 
-def test_a_map_of_many_voxels_is_refused_but_its_maxima_are_not():
+def test_return_weights_of_large_grid_raises_unless_max():
     layer = sf.nn.Attention(FieldType(SO2, (1,)), num_heads=1)
     x = layer.in_type.randn(1, (65, 64))
-    with torch.no_grad(), pytest.raises(ValueError, match=r"4160 tokens is too large .* return_weights='max'"):
+    with torch.no_grad(), pytest.raises(ValueError, match=r"at most 4096 tokens, got 4160; return_weights='max'"):
         layer(x, return_weights=True)
     with torch.no_grad():
         assert layer(x, return_weights="max")[1].shape == (1, 1, 65, 64)
@@ -234,14 +242,14 @@ def test_autocast_keeps_scores_precise(group, implementation):
     expected = layer(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = layer(x)
-        found.float().sum().backward()  # within the region, where torch would round products of gradients too
+        found.float().sum().backward()  # inside autocast, where torch would also round products of gradients
     assert found.dtype == torch.bfloat16
     assert relative(found.float(), expected) < 2e-2
     assert x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_short_numbers_go_through_float32(group, implementation):
+def test_half_precision_is_computed_in_float32(group, implementation):
     inputs, table = core_inputs(group)
     short = [value.detach().bfloat16() for value in inputs]
     long = attend(*(value.float() for value in short), table.bfloat16().float(), implementation=implementation)
@@ -254,7 +262,7 @@ def test_short_numbers_go_through_float32(group, implementation):
     assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]))
 
 
-def test_tables_are_shared_and_no_part_of_the_state(group):
+def test_tables_are_shared_and_not_in_state_dict(group):
     first, second = (sf.nn.Attention(fields(group), num_heads=2) for _ in range(2))
     space = grid(group)
     assert first.key_position.table(space) is second.value_position.table(space)
@@ -266,22 +274,22 @@ def test_tables_are_shared_and_no_part_of_the_state(group):
     assert torch.equal(pickle.loads(pickle.dumps(first))(x), second(x))
 
 
-def test_double_has_double_tables(group):
-    """Made in float32 first: the exact table must not be that one, cast."""
+def test_double_uses_float64_tables(group):
+    """The float64 table must not be a cast of the float32 table that was built first."""
     layer = sf.nn.Attention(fields(group), num_heads=2)
     x = layer.in_type.randn(1, grid(group), dtype=torch.float64)
     layer(x.float())
     layer.double()
     R = group.grid_rotations()[1]
-    turned = layer(layer.in_type.rotate(x, R))
-    assert_close(turned, layer.in_type.rotate(layer(x), R), rtol=0, atol=1e-13)
+    rotated = layer(layer.in_type.rotate(x, R))
+    assert_close(rotated, layer.in_type.rotate(layer(x), R), rtol=0, atol=1e-13)
     table = layer.key_position.table((4,) * group.dim)
     assert table.dtype == torch.float64
     assert (table != table.float().double()).any()
 
 
-def test_a_table_made_in_any_mode_serves_training(group):
-    """Grids that no other test has seen: the first call makes the table that all others share."""
+def test_table_built_in_any_mode_works_in_training(group):
+    """Grids that no other test uses, because the first call builds the shared table."""
     layer = sf.nn.Attention(fields(group), num_heads=2, implementation="blockwise")
     sizes = [(4, 9), (4, 10), (4, 11)] if group is SO2 else [(1, 4, 9), (1, 4, 10), (1, 4, 11)]
     inputs = [layer.in_type.randn(1, size) for size in sizes]
@@ -296,8 +304,9 @@ def test_a_table_made_in_any_mode_serves_training(group):
     assert type(layer.key_position.table(sizes[1])) is torch.Tensor
 
 
-def test_what_the_operators_promise_torch(group):
-    """Shapes, strides and gradients: torch's own checks for operators that it takes whole."""
+@pytest.mark.slow
+def test_custom_operators_pass_opcheck(group):
+    """Shapes, strides and gradients: torch's own checks for custom operators."""
     (q, k, v, *_), table = core_inputs(group)
     rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
     opcheck(blockwise.attend_blocks, (q, k, v, rows, table, None))
@@ -310,19 +319,19 @@ def test_what_the_operators_promise_torch(group):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("batch", [0, 1])
-def test_empty_batches_and_single_voxels(group, batch, implementation):
+def test_empty_batches_and_single_voxels(group, implementation):
     layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation)
-    for size in (1, 3):
+    for batch, size in itertools.product((0, 1), (1, 3)):
         x = layer.in_type.randn(batch, size).requires_grad_()
         y = layer(x)
         y.sum().backward()
         assert y.shape == x.shape
-        assert y.isfinite().all()
+        assert y.isfinite().all(), (batch, size)
 
 
-def test_memory_grows_as_the_number_of_voxels(group):
-    """Four times the voxels take about four times the memory, where all pairs would take sixteen."""
+@pytest.mark.slow
+def test_memory_is_linear_in_voxels(group):
+    """Four times the voxels take about four times the memory; all pairs would take sixteen times."""
     peaks = [peak_of_training(group, factor) for factor in (1, 2)]
     assert peaks[1] < 5 * peaks[0]
 
@@ -332,11 +341,11 @@ def peak_of_training(group, factor):
     space = (20 * factor, 20 * factor) if group is SO2 else (10 * factor, 10 * factor, 5)
     x = layer.in_type.randn(1, space).requires_grad_()
     training = Contestant("attention", lambda: layer(x), backward=True)
-    training.run()  # threads and tables
+    training.run()  # warm up threads and tables
     return peak_memory(training)
 
 
-def test_words_for_mistakes(group, unchecked):
+def test_invalid_arguments_raise(group, unchecked):
     attention = sf.nn.Attention
     with pytest.raises(ValueError, match=r"divide the copies of every degree of 4x0\+2x1\+2x2, got 4; possible: 1, 2"):
         attention(fields(group), num_heads=4)
@@ -352,7 +361,7 @@ def test_words_for_mistakes(group, unchecked):
         attention(fields(group), num_heads=2, radial="gauss")
     with pytest.raises(ValueError, match="spacing is one positive number for each"):
         attention(fields(group), num_heads=2, spacing=(1.0,) * 4)
-    with pytest.raises(ValueError, match=r"gives a finite number for each distance .* does not for degree 0"):
+    with pytest.raises(ValueError, match=r"returns a finite number for each distance .* does not for degree 0"):
         attention(fields(group), num_heads=2, radial=lambda r, degree: 1 / r)
     with pytest.raises(ValueError, match=r"radial is a fixed function, got a module; .* override"):
         attention(fields(group), num_heads=2, radial=torch.nn.Linear(1, 1))
@@ -360,7 +369,7 @@ def test_words_for_mistakes(group, unchecked):
     x = layer.in_type.randn(2, grid(group))
     with pytest.raises(ValueError, match="return_weights is True, False or 'max', got 'all'"):
         layer(x, return_weights="all")
-    with pytest.raises(ValueError, match=r"a mask is boolean, .*got torch.float32"):
+    with pytest.raises(ValueError, match=r"a mask is boolean, True for valid voxels, .*got torch.float32"):
         layer(x, torch.ones(2, *grid(group)))
     with pytest.raises(ValueError, match=r"of shape \(batch, \*space\)"):
         layer(x, torch.ones(1, *grid(group), dtype=torch.bool))
@@ -370,7 +379,7 @@ def test_words_for_mistakes(group, unchecked):
     with pytest.raises(ValueError, match="keys and values share one table: give both the same radial and spacing"):
         layer(x)
     inputs, table = core_inputs(group)
-    with pytest.raises(ValueError, match=r"nor with a table of positions that is learned; .*'dense' or 'auto'"):
+    with pytest.raises(ValueError, match=r"neither torch.func nor a learned table of positions; .*'dense' or 'auto'"):
         attend(*inputs, table.clone().requires_grad_(), implementation="blockwise")
-    with pytest.raises(ValueError, match="the table is of a grid of"):
+    with pytest.raises(ValueError, match="the table of offsets belongs to a grid of"):
         attend(*(value[..., 1:] for value in inputs[:3]), *inputs[3:], table)

@@ -1,4 +1,4 @@
-"""Convolution against its definition, term by term; its options; the variance it starts with."""
+"""Convolution against its definition; options; variance at initialization."""
 
 import itertools
 import re
@@ -23,13 +23,13 @@ CONVOLVE = {2: F.conv2d, 3: F.conv3d}
 
 
 def as_complex(field_type, x, axis=1):
-    """From the documented order of channels: first all real parts, then all imaginary parts."""
+    """Complex field, from the documented order of channels: first all real parts, then all imaginary parts."""
     re, im = (x, torch.zeros_like(x)) if field_type.real else x.chunk(2, dim=axis)
     return torch.complex(re, im).detach().numpy()
 
 
 def complex_kernel(conv):
-    """``(out, in, *size)``, from the first column of the real form, or from its first row if that is all there is."""
+    """Complex kernel ``(out, in, *size)`` from the first column of its real form, or the first row for real output."""
     kernel = conv.kernel()
     first = kernel if conv.in_type.real else kernel[:, : conv.in_type.channels // 2]
     if not conv.out_type.real:
@@ -39,8 +39,10 @@ def complex_kernel(conv):
 
 
 def convolve_by_definition(K, f, *, outputs, stride=1, dilation=1):
-    r"""$g(x) = \sum_z K(z) f(x+z)$ voxel by voxel; x, z and the voxels of f are counted from the center, so that
-    centered sampling is part of the definition. Outside f there are zeros."""
+    r"""$g(x) = \sum_z K(z) f(x+z)$ voxel by voxel, with zeros outside f.
+
+    x, z and the voxels of f are counted from the center, so centered sampling is part of the definition.
+    """
     space, size = np.array(f.shape[2:]), np.array(K.shape[2:])
     g = np.zeros((len(f), len(K), *outputs), dtype=complex)
     for place in itertools.product(*map(range, outputs)):
@@ -59,7 +61,7 @@ def assert_is_the_definition(conv, size, outputs):
     group = conv.in_type.group
     x = conv.in_type.randn(2, in_space(group, size))
     found = conv(x)
-    assert tuple(found.shape[2:]) == tuple(outputs)
+    assert tuple(found.shape[2:]) == tuple(outputs), conv
     expected = convolve_by_definition(
         complex_kernel(conv),
         as_complex(conv.in_type, x),
@@ -69,7 +71,7 @@ def assert_is_the_definition(conv, size, outputs):
     )
     if conv.out_type.real:
         expected = expected.real
-    np.testing.assert_allclose(as_complex(conv.out_type, found), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(as_complex(conv.out_type, found), expected, rtol=0, atol=1e-12, err_msg=f"{conv}")
 
 
 OPTIONS = [  # options, size of the grid, size of the output
@@ -88,47 +90,40 @@ OPTIONS = [  # options, size of the grid, size of the output
     ({"kernel_size": 3, "stride": 3, "padding": 0}, 4, 2),  # one would not be centered, none is too few
     ({"kernel_size": 3, "stride": 3}, 5, 3),  # one more than ceil(5 / 3)
     ({"kernel_size": 1, "stride": 3, "padding": 0}, 5, 1),
-    ({"kernel_size": 1, "padding": 2}, 2, 6),  # zeros that were asked for
+    ({"kernel_size": 1, "padding": 2}, 2, 6),  # requested zeros
     ({"kernel_size": 3, "dilation": 2}, 5, 5),
     ({"kernel_size": 2, "dilation": 2, "stride": 2, "tolerance": 1.0}, 5, 3),
     ({"kernel_size": 5, "padding": 0}, 5, 1),
 ]
 
 
-@pytest.mark.parametrize(("options", "size", "outputs"), OPTIONS, ids=str)
-def test_it_is_the_sum_over_the_kernel(group, options, size, outputs):
-    conv = sf.nn.Conv(features(group), FieldType(group, (1, 1)), **options)
-    assert_is_the_definition(conv, size, in_space(group, outputs))
+def test_conv_matches_definition(group):
+    for options, size, outputs in OPTIONS:
+        conv = sf.nn.Conv(features(group), FieldType(group, (1, 1)), **options)
+        assert_is_the_definition(conv, size, in_space(group, outputs))
 
 
-@pytest.mark.parametrize("out", [image, gapped], ids=["image-out", "features-out"])
-@pytest.mark.parametrize("into", [image, gapped], ids=["image-in", "features-in"])
-def test_so_it_is_for_real_fields_on_either_side(group, into, out):
-    conv = sf.nn.Conv(into(group), out(group), kernel_size=3)
-    assert_is_the_definition(conv, 3, in_space(group, 3))
+@pytest.mark.parametrize("fields", [gapped, many], ids=["features", "far-degrees"])
+def test_conv_with_real_fields_matches_definition(group, fields):
+    """Images and complex fields on either side. Between far degrees the skipped arithmetic is all zeros."""
+    for into, out in itertools.product((image, fields), repeat=2):
+        conv = sf.nn.Conv(into(group), out(group), kernel_size=3)
+        assert_is_the_definition(conv, 3, in_space(group, 3))
 
 
-@pytest.mark.parametrize("out", [image, many], ids=["image-out", "features-out"])
-@pytest.mark.parametrize("into", [image, many], ids=["image-in", "features-in"])
-def test_so_it_is_where_most_degrees_share_no_kernel(group, into, out):
-    """The arithmetic that is left out was all zeros."""
-    conv = sf.nn.Conv(into(group), out(group), kernel_size=3)
-    assert_is_the_definition(conv, 3, in_space(group, 3))
-
-
-def test_windows_never_lie_wholly_outside_the_grid_unless_asked_to():
-    """Where centering asks for another number of outputs, it must not add some that see nothing."""
+def test_no_window_lies_outside_the_grid_unless_requested():
+    """Centering may change the number of outputs, but must not add windows of zeros."""
     for case in itertools.product(range(1, 9), range(1, 6), range(1, 6), (None, 0, 1, 2, 3)):
         _, window, _, padding = case
         try:
             margin = centered_margin(*case)
         except ValueError as problem:
-            assert re.search("cannot lie centered|does not fit", str(problem))
+            assert re.search("cannot be centered|does not fit", str(problem))
         else:
             assert margin < window or (padding is not None and padding >= window), case
 
 
-def test_axes_may_differ_in_everything(group):
+def test_axes_may_have_different_options(group):
     size, kernel, stride = (4, 5, 3)[: group.dim], (2, 3, 1)[: group.dim], (2, 1, 1)[: group.dim]
     conv = sf.nn.Conv(image(group), features(group), kernel_size=kernel, stride=stride, tolerance=1.0)
     assert_is_the_definition(conv, size, (2, 5, 3)[: group.dim])
@@ -136,25 +131,25 @@ def test_axes_may_differ_in_everything(group):
     assert_is_the_definition(conv, size, (2, 5, 5)[: group.dim])
 
 
-@pytest.mark.parametrize("train", [True, False])
-def test_three_products_give_what_a_plain_convolution_with_the_whole_kernel_gives(group, train):
-    conv = sf.nn.Conv(features(group), gapped(group), kernel_size=3).train(train)
+def test_conv_matches_plain_convolution_with_real_kernel(group):
+    conv = sf.nn.Conv(features(group), gapped(group), kernel_size=3)
     x = conv.in_type.randn(2, 4)
     expected = CONVOLVE[group.dim](x, conv.kernel(), padding=1)
-    assert_close(conv(x), expected, rtol=0, atol=1e-12)
-    with torch.no_grad():
-        assert_close(conv(x), expected, rtol=0, atol=1e-12)
+    for mode in (True, False):
+        assert_close(conv.train(mode)(x), expected, rtol=0, atol=1e-12)
+        with torch.no_grad():
+            assert_close(conv(x), expected, rtol=0, atol=1e-12)
 
 
-def test_the_real_kernel_has_the_form_of_complex_multiplication(group):
+def test_real_kernel_is_a_complex_multiplication(group):
     kernel = sf.nn.Conv(features(group), gapped(group), kernel_size=3).kernel()
     (a, b), (c, d) = (rows.chunk(2, dim=1) for rows in kernel.chunk(2, dim=0))
     assert_close(a, d, rtol=0, atol=0)
     assert_close(b, -c, rtol=0, atol=0)
 
 
-def test_a_kernel_as_large_as_the_input_flattens_it(group):
-    """The paper's layer before the head: one vector is left, and it turns exactly."""
+def test_kernel_of_input_size_flattens(group):
+    """The paper's layer before the head: the remaining vector is exactly equivariant."""
     conv = sf.nn.Conv(features(group), gapped(group), kernel_size=4, padding=0)
     x = conv.in_type.randn(2, 4)
     y = conv(x)
@@ -164,7 +159,7 @@ def test_a_kernel_as_large_as_the_input_flattens_it(group):
         assert_close(conv(conv.in_type.rotate(x, R)).flatten(1), conv.out_type.rotate(y.flatten(1), R))
 
 
-def test_it_commutes_with_translations_away_from_the_edge(group):
+def test_conv_commutes_with_translations_away_from_edges(group):
     conv = sf.nn.Conv(features(group), gapped(group), kernel_size=3)
     x, shift = conv.in_type.randn(1, 8), (2, -1, 1)[: group.dim]
     axes = list(range(2, x.ndim))
@@ -174,17 +169,17 @@ def test_it_commutes_with_translations_away_from_the_edge(group):
     assert not torch.allclose(moved_before, moved_after)
 
 
-def test_options_reach_the_kernels(group):
+def test_options_are_passed_to_kernels(group):
     spacing = (1.0, 2.0, 1.5)[: group.dim]
     options = {"tolerance": 0.5, "normalization": "response", "dilation": 2, "spacing": spacing}
-    conv = sf.nn.Conv(image(group), features(group), kernel_size=3, profiles="purest", **options)
+    conv = sf.nn.Conv(image(group), features(group), kernel_size=3, kernel_family="purest", **options)
     source = VoxelKernels(group, in_space(group, 3), family="purest", **options)
     expected = KernelBasis(image(group), features(group), source)(conv.weight)
     assert_close(conv.kernel(), expected, rtol=0, atol=0)
 
 
-def test_with_spacing_it_is_equivariant_in_physical_space(group):
-    """Slices twice as far apart as pixels; scenes are turned in millimeters."""
+def test_conv_with_spacing_is_equivariant_in_physical_space(group):
+    """Slices are twice as far apart as pixels; scenes are rotated in physical space."""
     spacing = (2.0, 1.0, 1.0)[: group.dim]
     size, R = (5, 9, 9)[: group.dim], group.random_rotation(torch.Generator().manual_seed(1))
     errors = {}
@@ -197,7 +192,7 @@ def test_with_spacing_it_is_equivariant_in_physical_space(group):
     assert errors[True] > 5 * errors[False]
 
 
-def test_what_does_not_exist_takes_no_weight(group):
+def test_missing_paths_have_no_weights(group):
     conv = sf.nn.Conv(FieldType(group, "1x0"), FieldType(group, "1x6"), kernel_size=3, tolerance=1.0)
     assert conv.weight.shape == (2, len(conv.basis.paths))
     narrow = sf.nn.Conv(FieldType(group, (1, 1)), FieldType(group, (1, 0, 0, 0, 0, 1)), kernel_size=3)
@@ -205,7 +200,7 @@ def test_what_does_not_exist_takes_no_weight(group):
     assert not narrow(narrow.in_type.randn(1, 4)).unflatten(1, (2, -1))[:, :, 1:].any()
 
 
-def test_it_names_the_degrees_that_stay_zero():
+def test_repr_lists_silent_degrees():
     conv = sf.nn.Conv(image(SO2), FieldType(SO2, (1,) * 8), kernel_size=3)
     assert "2xreal -> 1x0+1x1+1x2+1x3+1x4+1x5+1x6+1x7, kernel_size=(3, 3)" in repr(conv)
     assert "padding='same'" in repr(conv)
@@ -216,38 +211,39 @@ def test_it_names_the_degrees_that_stay_zero():
 
 
 def documented_deviation(conv):
-    """``orders / (peak_p * max_w sum_p gain_p(w) / peak_p)``, shared by both parts, or all in each for real input."""
+    """Standard deviation per part: ``orders / (peak_p * max_w sum_p gain_p(w) / peak_p)``, halved for complex input."""
     basis, paths = conv.basis, iter(conv.basis.paths)
     blocks = [[next(paths) for _ in range(shape[2])] for shape in basis.weight_shapes]
     variances = []
     for (degree, _), shape, block in zip(basis.pairs, basis.weight_shapes, blocks, strict=True):
-        rivals = [
+        contributions = [
             inp * np.array(path.gain) / max(path.gain)
             for (out, _), (_, inp, _), other in zip(basis.pairs, basis.weight_shapes, blocks, strict=True)
             for path in other
             if out == degree
         ]
         orders = conv.in_type.group.irrep_dim(degree)
-        variance = [orders / (max(path.gain) * sum(rivals).max()) for path in block]
+        variance = [orders / (max(path.gain) * sum(contributions).max()) for path in block]
         variances.append(np.broadcast_to(variance, shape).reshape(-1))
     return np.sqrt(np.concatenate(variances) / (1 if conv.in_type.real else 2))
 
 
 @pytest.mark.parametrize("into", [FieldType.image, lambda g, n: FieldType(g, (n, n, n))], ids=["image-in", "features"])
-def test_weights_start_with_the_documented_variance(group, into):
+def test_weights_have_documented_variance(group, into):
     conv = sf.nn.Conv(into(group, 6), FieldType(group, (6, 6, 6)), kernel_size=5)
     units = conv.weight.detach().numpy() / documented_deviation(conv)
     assert units.std() == pytest.approx(1, abs=4 / np.sqrt(units.size))
     assert abs(units.mean()) < 4 / np.sqrt(units.size)
     paths = np.concatenate([np.arange(p) for o, i, p in conv.basis.weight_shapes for _ in range(o * i)])
-    for path in range(paths.max() + 1):  # each kind of path by itself as well
+    for path in range(paths.max() + 1):  # and for each path separately
         chosen = units[:, paths == path]
         assert chosen.std() == pytest.approx(1, abs=4 / np.sqrt(chosen.size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("into", [FieldType.image, lambda g, n: FieldType(g, (n, n, n))], ids=["image-in", "features"])
-def test_the_frequency_that_passes_best_keeps_its_variance(group, into):
-    """The reason for the formula, measured on waves: unit variance in, at most unit variance out, in every degree."""
+def test_best_passed_frequency_keeps_its_variance(group, into):
+    """Purpose of the formula, measured on plane waves: unit variance stays at most unit variance in every degree."""
     out_type = FieldType(group, (3, 3, 3))
     conv = sf.nn.Conv(into(group, 4), out_type, kernel_size=5)
     nodes, share = oracles.directions(group, 12)
@@ -266,8 +262,9 @@ def test_the_frequency_that_passes_best_keeps_its_variance(group, into):
         assert 0.7 < peak < 1.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smooth", [False, True], ids=["noise", "blobs"])
-def test_ten_layers_neither_explode_nor_die_out(group, smooth):
+def test_ten_layers_neither_explode_nor_vanish(group, smooth):
     field_type, size = (FieldType(SO2, (4,) * 4), 32) if group is SO2 else (FieldType(group, (4, 2, 1)), 14)
     layers = nn.ModuleList(sf.nn.Conv(field_type, field_type, kernel_size=5) for _ in range(10)).float()
     deviations = torch.zeros(10)

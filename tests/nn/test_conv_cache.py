@@ -1,4 +1,4 @@
-"""In eval mode a convolution keeps its kernel, and nothing that can happen to its weights makes it answer wrongly."""
+"""Kernel cache of a convolution in eval mode: it is never stale, whatever changes the weights."""
 
 import copy
 import io
@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 import steerformer as sf
 from nn.layers import features, gapped, image, many
+from steerformer import SO2, SO3
 
 KINDS = {
     "features": (features, gapped),
@@ -22,12 +23,16 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS)
-def conv(request, group):
+CASES = [pytest.param((SO2, kind), id=f"SO2-{kind}") for kind in KINDS]
+CASES += [pytest.param((SO3, kind), id=f"SO3-{kind}", marks=pytest.mark.slow) for kind in ("features", "far-degrees")]
+
+
+@pytest.fixture(params=CASES)
+def conv(request):
     """A convolution in eval mode whose kernel is in the cache."""
-    into, out = KINDS[request.param]
+    group, (into, out) = request.param[0], KINDS[request.param[1]]
     conv = sf.nn.Conv(into(group), out(group), kernel_size=3).eval()
-    answer(conv)
+    output(conv)
     return conv
 
 
@@ -37,20 +42,27 @@ def noise(conv, batch=2):
 
 
 @torch.no_grad()
-def answer(conv):
+def output(conv):
     return conv(noise(conv))
 
 
 @torch.no_grad()
-def truth(conv):
-    """What a plain convolution with the kernel of the present weights gives."""
+def expected_output(conv):
+    """Output of a plain convolution with the kernel of the current weights."""
     convolve = {2: F.conv2d, 3: F.conv3d}[conv.in_type.group.dim]
     return convolve(noise(conv), conv.kernel(), padding=1)
 
 
-def assert_right(conv):
-    for _ in range(2):  # once freshly made, once from the cache
-        assert_close(answer(conv), truth(conv))
+def assert_up_to_date(conv, case=""):
+    for _ in range(2):  # assembled, then from the cache
+        assert_close(output(conv), expected_output(conv), msg=lambda text: f"{case} {text}")
+
+
+def with_cached_kernel(conv):
+    """A copy with the same weights."""
+    twin = copy.deepcopy(conv)
+    output(twin)
+    return twin
 
 
 def counted(conv, monkeypatch):
@@ -60,9 +72,9 @@ def counted(conv, monkeypatch):
     return calls
 
 
-def test_the_second_call_does_not_assemble_again(conv, monkeypatch):
+def test_second_call_uses_cache(conv, monkeypatch):
     calls = counted(conv.train().eval(), monkeypatch)
-    first, second = answer(conv), answer(conv)
+    first, second = output(conv), output(conv)
     with torch.inference_mode():
         third = conv(noise(conv))
     assert len(calls) == 1
@@ -70,7 +82,7 @@ def test_the_second_call_does_not_assemble_again(conv, monkeypatch):
     assert torch.equal(first, third)
 
 
-def test_training_and_gradients_assemble_every_time(conv, monkeypatch):
+def test_training_and_gradients_bypass_cache(conv, monkeypatch):
     calls = counted(conv, monkeypatch)
     for mode in (True, False):
         conv.train(mode)
@@ -79,7 +91,7 @@ def test_training_and_gradients_assemble_every_time(conv, monkeypatch):
     assert len(calls) == 4
 
 
-def test_the_state_dict_holds_the_weights_only(conv):
+def test_state_dict_holds_weights_only(conv):
     assert list(conv.state_dict()) == ["weight"]
     assert [name for name, _ in conv.named_parameters()] == ["weight"]
 
@@ -92,31 +104,32 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_after_an_optimizer_step(conv, make):
-    """Without a change of mode: train() would drop the kernel by itself."""
-    before = answer(conv)
-    optimizer = make(conv.parameters())
-    conv(noise(conv)).square().mean().backward()
-    optimizer.step()
-    assert_right(conv)
-    assert not torch.allclose(answer(conv), before)
+def test_cache_is_valid_after_optimizer_step(conv):
+    """Without a change of mode, because train() clears the cache."""
+    before = output(conv)
+    for name, make in OPTIMIZERS.items():
+        twin = with_cached_kernel(conv)
+        optimizer = make(twin.parameters())
+        twin(noise(twin)).square().mean().backward()
+        optimizer.step()
+        assert_up_to_date(twin, name)
+        assert not torch.allclose(output(twin), before), name
 
 
-@pytest.mark.parametrize("assign", [False, True])
-def test_after_loading_a_state_dict(conv, assign):
-    before = answer(conv)
-    other = sf.nn.Conv(conv.in_type, conv.out_type, kernel_size=3).eval()
-    conv.load_state_dict(other.state_dict(), assign=assign)
-    assert_right(conv)
-    assert_close(answer(conv), answer(other))
-    assert not torch.allclose(answer(conv), before)
+def test_cache_is_valid_after_load_state_dict(conv):
+    before = output(conv)
+    for assign in (False, True):
+        twin, other = with_cached_kernel(conv), sf.nn.Conv(conv.in_type, conv.out_type, kernel_size=3).eval()
+        twin.load_state_dict(other.state_dict(), assign=assign)
+        assert_up_to_date(twin, f"assign={assign}")
+        assert_close(output(twin), output(other))
+        assert not torch.allclose(output(twin), before), assign
 
 
 CHANGES = {
     "in-place": lambda conv: conv.weight.mul_(2),
     "copied-over": lambda conv: conv.weight.copy_(torch.ones_like(conv.weight)),
-    "drawn-anew": lambda conv: conv.reset_parameters(),
+    "reset": lambda conv: conv.reset_parameters(),
     "new-parameter": lambda conv: setattr(conv, "weight", nn.Parameter(2 * conv.weight)),
     "new-data": lambda conv: setattr(conv.weight, "data", 2 * conv.weight),
     "from-a-vector": lambda conv: nn.utils.vector_to_parameters(torch.randn(conv.weight.numel()), conv.parameters()),
@@ -125,75 +138,76 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_after_any_change_of_the_weights(conv, change):
-    before = answer(conv)
-    for _ in range(2):
-        with torch.no_grad():
-            change(conv)
-        assert_right(conv)
-    assert not torch.allclose(answer(conv), before)
+def test_cache_is_valid_after_any_change_of_weights(conv):
+    before = output(conv)
+    for name, change in CHANGES.items():
+        twin = with_cached_kernel(conv)
+        for _ in range(2):
+            with torch.no_grad():
+                change(twin)
+            assert_up_to_date(twin, name)
+        assert not torch.allclose(output(twin), before), name
 
 
-def test_after_a_change_of_precision_and_back(conv):
-    before = answer(conv)
+def test_cache_is_valid_after_change_of_dtype_and_back(conv):
+    before = output(conv)
     conv.double()
-    assert answer(conv).dtype == torch.float64
-    assert_right(conv)
-    assert_close(answer(conv), before.double(), rtol=1e-5, atol=1e-5)
+    assert output(conv).dtype == torch.float64
+    assert_up_to_date(conv)
+    assert_close(output(conv), before.double(), rtol=1e-5, atol=1e-5)
     conv.to(torch.float32)
-    assert_right(conv)
-    assert_close(answer(conv), before)
+    assert_up_to_date(conv)
+    assert_close(output(conv), before)
 
 
 def test_double_is_exact_to_double_precision(conv, float64):
-    """Kernels of a layer that was made in float32 are no worse than those of one made in float64."""
+    """A layer built in float32 is as exact after ``.double()`` as one built in float64."""
     exact = sf.nn.Conv(conv.in_type, conv.out_type, kernel_size=3).eval()
     exact.load_state_dict(conv.double().state_dict())
-    assert_close(answer(conv), answer(exact), rtol=0, atol=1e-14)
+    assert_close(output(conv), output(exact), rtol=0, atol=1e-14)
 
 
-def test_a_deep_copy_goes_its_own_way(conv):
-    before = answer(conv)
+def test_deepcopy_is_independent(conv):
+    before = output(conv)
     twin = copy.deepcopy(conv)
-    assert torch.equal(answer(twin), before)
+    assert torch.equal(output(twin), before)
     with torch.no_grad():
         twin.weight.zero_()
-    assert not answer(twin).any()
-    assert torch.equal(answer(conv), before)
+    assert not output(twin).any()
+    assert torch.equal(output(conv), before)
     with torch.no_grad():
         conv.weight.mul_(2)
-    assert_right(conv)
-    assert not answer(twin).any()
+    assert_up_to_date(conv)
+    assert not output(twin).any()
 
 
-@pytest.mark.parametrize("how", ["pickle", "torch"])
-def test_a_pickled_convolution_comes_back_whole(conv, how):
-    before = answer(conv)
-    file = io.BytesIO()
-    pickle.dump(conv, file) if how == "pickle" else torch.save(conv, file)
-    file.seek(0)
-    back = pickle.load(file) if how == "pickle" else torch.load(file, weights_only=False)
-    assert torch.equal(answer(back), before)
-    with torch.no_grad():
-        back.weight.mul_(2)
-    assert_right(back)
-    assert torch.equal(answer(conv), before)
+def test_pickle_round_trip(conv):
+    before = output(conv)
+    for how in ("pickle", "torch"):
+        file = io.BytesIO()
+        pickle.dump(conv, file) if how == "pickle" else torch.save(conv, file)
+        file.seek(0)
+        back = pickle.load(file) if how == "pickle" else torch.load(file, weights_only=False)
+        assert torch.equal(output(back), before), how
+        with torch.no_grad():
+            back.weight.mul_(2)
+        assert_up_to_date(back, how)
+        assert torch.equal(output(conv), before), how
 
 
-def test_the_cached_kernel_is_not_pickled(conv):
+def test_cached_kernel_is_not_pickled(conv):
     full = len(pickle.dumps(conv))
     assert full == len(pickle.dumps(conv.train().eval()))
 
 
-def test_switching_between_training_and_eval(conv):
+def test_cache_is_valid_after_switching_modes(conv):
     for _ in range(2):
         conv.train()
-        assert_close(answer(conv), truth(conv))
+        assert_close(output(conv), expected_output(conv))
         with torch.no_grad():
-            conv.weight.data.add_(0.1)  # torch does not see this, but who trains switches modes
+            conv.weight.data.add_(0.1)  # changes no version, but the change of mode clears the cache
         conv.eval()
-        assert_right(conv)
+        assert_up_to_date(conv)
 
 
 def gradients(conv, x):
@@ -212,7 +226,7 @@ def test_gradients_after_inference_mode(conv):
         assert_close(found, right)
 
 
-def test_frozen_weights_still_pass_gradients_on(conv, monkeypatch):
+def test_frozen_weights_propagate_gradients(conv, monkeypatch):
     expected, _ = gradients(conv.train(), noise(conv))
     conv.eval().requires_grad_(False)
     with torch.inference_mode():
@@ -226,45 +240,45 @@ def test_frozen_weights_still_pass_gradients_on(conv, monkeypatch):
     assert len(gradients(conv, noise(conv))) == 2
 
 
-def test_in_eval_mode_weights_get_the_gradients_of_training(conv):
+def test_eval_mode_gradients_equal_training_gradients(conv):
     found = gradients(conv, noise(conv))
     for value, right in zip(found, gradients(conv.train(), noise(conv)), strict=True):
         assert_close(value, right)
 
 
-def test_a_layer_made_or_filled_in_inference_mode(group):
-    """Its weights have no version to watch, so nothing may be kept that could be wrong."""
+def test_cache_is_valid_for_weights_created_in_inference_mode(group):
+    """Inference tensors have no version counter."""
     with torch.inference_mode():
         conv = sf.nn.Conv(features(group), gapped(group), kernel_size=3).eval()
         for factor in (1.0, 2.0):
             conv.weight.mul_(factor)
-            assert_close(conv(noise(conv)), truth(conv))
+            assert_close(conv(noise(conv)), expected_output(conv))
 
 
-def test_precision_of_autocast_does_not_stay_behind(conv):
+def test_autocast_does_not_change_the_cached_dtype(conv):
     conv.train().eval()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         rough = conv(noise(conv))
     assert rough.dtype == torch.bfloat16
-    assert answer(conv).dtype == torch.float32
-    assert_right(conv)
+    assert output(conv).dtype == torch.float32
+    assert_up_to_date(conv)
 
 
-def test_weights_handed_in_from_outside(conv):
-    before = answer(conv)
+def test_functional_call_bypasses_cache(conv):
+    before = output(conv)
     with torch.no_grad():
         doubled = functional_call(conv, {"weight": 2 * conv.weight}, (noise(conv),))
     assert_close(doubled, 2 * before)
-    assert torch.equal(answer(conv), before)
+    assert torch.equal(output(conv), before)
 
 
-def test_an_ensemble_in_one_call(conv):
-    """torch.func stacks the weights of several layers; the stacked kernel must not stay behind."""
+def test_vmap_ensemble_bypasses_cache(conv):
+    """torch.func stacks the weights of several layers; their kernel must not be cached."""
     members = [copy.deepcopy(conv), copy.deepcopy(conv)]
     with torch.no_grad():
         members[1].weight.mul_(3)
         stacked, _ = stack_module_state(members)
         x = noise(conv)
         found = vmap(lambda weights: functional_call(conv, weights, (x,)))(stacked)
-    assert_close(found, torch.stack([answer(member) for member in members]))
-    assert_right(conv)
+    assert_close(found, torch.stack([output(member) for member in members]))
+    assert_up_to_date(conv)

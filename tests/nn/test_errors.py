@@ -1,31 +1,33 @@
-"""Mistakes are named in our own words, at construction where that is possible."""
+"""Invalid arguments raise the library's own errors, at construction where possible."""
 
 import numpy as np
 import pytest
 import torch
 
 import steerformer as sf
-from nn.layers import LAYERS, features, image, in_space
+from checks import raises
+from nn.layers import VARIANTS, features, image, in_space
 from steerformer import SO2, SO3, FieldType
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-@pytest.mark.parametrize("make", LAYERS)
-def test_every_layer_says_which_channels_it_needs(group, make):
+@pytest.mark.parametrize(("group", "make"), VARIANTS)
+def test_invalid_input_raises(group, make):
+    """Too many channels, no batch axis, integers, complex numbers."""
     layer = make(group)
-    x = torch.randn(2, layer.in_type.channels + 1, *in_space(group, 6))
+    x = layer.in_type.randn(2, in_space(group, 6))
+    wide = torch.cat([x, x[:, :1]], dim=1)
     with pytest.raises(ValueError) as error:
-        layer(x)
+        layer(wide)
     assert str(layer.in_type.channels) in str(error.value)
-    assert str(tuple(x.shape)) in str(error.value)
-
-
-@pytest.mark.parametrize("make", LAYERS)
-def test_no_layer_takes_a_lone_vector(group, make):
-    layer = make(group)
+    assert str(tuple(wide.shape)) in str(error.value)
     with pytest.raises(ValueError, match="got shape"):
         layer(torch.randn(layer.in_type.channels))
+    with pytest.raises(ValueError, match=r"real floating-point numbers, got torch.uint8; convert with .float\(\)"):
+        layer(x.to(torch.uint8))
+    with pytest.raises(ValueError, match=r"got torch.complex64; torch.cat\(\[x.real, x.imag\], dim=1\)"):
+        layer(x.to(torch.complex64))
 
 
 SPATIAL = {
@@ -37,16 +39,16 @@ SPATIAL = {
 
 
 @pytest.mark.parametrize("make", SPATIAL.values(), ids=SPATIAL)
-@pytest.mark.parametrize("axes", [0, 1, 4])
-def test_layers_of_space_say_how_many_axes_it_has(group, make, axes):
-    x = torch.randn(2, features(group).channels, *[4] * axes)
-    with pytest.raises(ValueError, match=rf"{group.dim} axes of space\), got shape \(2, {features(group).channels}"):
-        make(group)(x)
+def test_wrong_number_of_spatial_axes_raises(group, make):
+    layer, channels = make(group), features(group).channels
+    for axes in (0, 1, 4):
+        with raises(axes, rf"{group.dim} spatial axes\), got shape \(2, {channels}"):
+            layer(torch.randn(2, channels, *[4] * axes))
 
 
-def test_an_image_is_no_volume():
+def test_image_passed_to_volume_layer_raises():
     conv = sf.nn.Conv(FieldType.image(SO3, 1), FieldType(SO3, (1,)), kernel_size=3)
-    with pytest.raises(ValueError, match=r"Conv takes FieldType\(SO3, '1xreal'\).* 3 axes of space\), got shape"):
+    with pytest.raises(ValueError, match=r"Conv takes FieldType\(SO3, '1xreal'\).* 3 spatial axes\), got shape"):
         conv(torch.randn(1, 1, 8, 8))
 
 
@@ -54,12 +56,12 @@ MIXED = {"Conv": {"kernel_size": 3}, "Linear": {}, "TensorProduct": {}}
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_groups_do_not_mix(name):
+def test_mixed_groups_raise(name):
     with pytest.raises(ValueError, match=r"one group, got FieldType\(SO2.*FieldType\(SO3"):
         getattr(sf.nn, name)(features(SO2), features(SO3), **MIXED[name])
 
 
-def test_a_kernel_must_fit_into_the_grid(group):
+def test_kernel_larger_than_grid_raises(group):
     conv = sf.nn.Conv(features(group), features(group), kernel_size=5, padding=0)
     with pytest.raises(ValueError, match="a window of 5 voxels does not fit into an axis of 4 with padding 0"):
         conv(conv.in_type.randn(1, 4))
@@ -69,44 +71,37 @@ def test_a_kernel_must_fit_into_the_grid(group):
 
 
 CENTERING = [  # kernel, stride, padding, size, advice
-    (3, 2, "same", 8, r"Take a kernel with even width, or an odd grid, or stride 1 and AvgPool"),
-    (3, 2, 0, 8, r"Take a kernel with even width, or an odd grid"),
-    (4, 2, "same", 7, r"Take a kernel with odd width, or an even grid"),
-    (1, 2, 1, 6, r"Take a kernel with even width, or an odd grid"),
+    (3, 2, "same", 8, r"use a kernel with even width, or an odd grid, or stride 1 and AvgPool"),
+    (3, 2, 0, 8, r"use a kernel with even width, or an odd grid"),
+    (4, 2, "same", 7, r"use a kernel with odd width, or an even grid"),
+    (1, 2, 1, 6, r"use a kernel with even width, or an odd grid"),
 ]
 
 
 @pytest.mark.parametrize(("kernel", "stride", "padding", "size", "advice"), CENTERING)
-def test_where_samples_cannot_be_centered_it_says_what_to_change(group, kernel, stride, padding, size, advice):
-    options = {"kernel_size": kernel, "stride": stride, "padding": padding, "tolerance": 1.0}
-    conv = sf.nn.Conv(image(group), image(group), **options)
-    with pytest.raises(ValueError, match=f"with stride {stride} cannot lie centered on an axis of {size}.*{advice}"):
+def test_off_center_sampling_raises_with_advice_that_works(group, kernel, stride, padding, size, advice):
+    options = {"stride": stride, "padding": padding, "tolerance": 1.0}
+    conv = sf.nn.Conv(image(group), image(group), kernel_size=kernel, **options)
+    with pytest.raises(ValueError, match=f"with stride {stride} cannot be centered on an axis of {size}.*{advice}"):
         conv(conv.in_type.randn(1, size))
-
-
-@pytest.mark.parametrize(("kernel", "stride", "padding", "size", "advice"), CENTERING)
-def test_the_advice_is_good(group, kernel, stride, padding, size, advice):
-    other = sf.nn.Conv(
-        image(group), image(group), kernel_size=kernel + 1, stride=stride, padding=padding, tolerance=1.0
-    )
+    other = sf.nn.Conv(image(group), image(group), kernel_size=kernel + 1, **options)
     other(other.in_type.randn(1, size))
-    same = sf.nn.Conv(image(group), image(group), kernel_size=kernel, stride=stride, padding=padding, tolerance=1.0)
-    same(same.in_type.randn(1, size + 1))
+    conv(conv.in_type.randn(1, size + 1))
     plain = sf.nn.Conv(image(group), image(group), kernel_size=2 * (kernel // 2) + 1)
     sf.nn.AvgPool(image(group), kernel_size=stride)(plain(plain.in_type.randn(1, size)))
 
 
-def test_an_even_kernel_cannot_keep_the_size(group):
-    """Only another kernel helps, whatever the grid: so it is said at once."""
-    words = r'padding="same" with stride 1 needs windows of odd width, got {} voxels.* kernel with odd width'
-    with pytest.raises(ValueError, match=words.format(4)):
+def test_even_kernel_with_same_padding_raises_at_construction(group):
+    """No grid size can fix it, so the constructor raises."""
+    message = r'padding="same" with stride 1 needs windows of odd width, got {} voxels.* kernel with odd width'
+    with pytest.raises(ValueError, match=message.format(4)):
         sf.nn.Conv(image(group), image(group), kernel_size=4)
-    with pytest.raises(ValueError, match=words.format(2)):
+    with pytest.raises(ValueError, match=message.format(2)):
         sf.nn.Gated(features(group), kernel_size=2)
     sf.nn.Conv(image(group), image(group), kernel_size=2, dilation=2, tolerance=1.0)  # 3 voxels wide
 
 
-def test_types_that_no_kernel_joins(group):
+def test_types_without_kernel_raise(group):
     with pytest.raises(ValueError, match=r"no kernel of size .* joins 1x0 to 1x5 .* larger kernel, a larger tolerance"):
         sf.nn.Conv(FieldType(group, "1x0"), FieldType(group, "1x5"), kernel_size=3, tolerance=1e-6)
 
@@ -127,7 +122,7 @@ BAD_OPTIONS = [
     ({"kernel_size": 3, "padding": None}, "padding is"),
     ({"kernel_size": 3, "dilation": 0}, "dilation of a kernel is an integer >= 1"),
     ({"kernel_size": 3, "dilation": 1.5}, "dilation of a kernel is an integer >= 1"),
-    ({"kernel_size": 3, "profiles": "best"}, r"expected one of .*'purest'.*got 'best'"),
+    ({"kernel_size": 3, "kernel_family": "best"}, r"expected one of .*'purest'.*got 'best'"),
     ({"kernel_size": 3, "normalization": "max"}, r"expected one of .*'response'.*got 'max'"),
     ({"kernel_size": 3, "tolerance": 0.0}, "tolerance is an impurity, above 0"),
     ({"kernel_size": 3, "tolerance": float("nan")}, "tolerance is an impurity, above 0"),
@@ -143,92 +138,88 @@ BAD_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), BAD_OPTIONS, ids=lambda value: str(value)[:50])
-def test_bad_options_of_a_convolution_are_named(group, options, words):
-    with pytest.raises(ValueError, match=words):
-        sf.nn.Conv(features(group), features(group), **options)
+def test_invalid_conv_options_raise(group):
+    for options, message in BAD_OPTIONS:
+        with raises(options, message):
+            sf.nn.Conv(features(group), features(group), **options)
 
 
-def test_real_fields_are_not_multiplied_nor_seen_as_functions_of_direction(group):
-    with pytest.raises(
-        ValueError, match=r"TensorProduct takes and gives complex fields, got FieldType\(SO., '2xreal'\)"
-    ):
+def test_real_fields_raise_in_tensor_product_and_fourier_relu(group):
+    with pytest.raises(ValueError, match=r"TensorProduct needs complex fields, got FieldType\(SO., '2xreal'\)"):
         sf.nn.TensorProduct(image(group), features(group))
-    with pytest.raises(ValueError, match="TensorProduct takes and gives complex fields"):
+    with pytest.raises(ValueError, match="TensorProduct needs complex fields"):
         sf.nn.TensorProduct(features(group), image(group))
     with pytest.raises(ValueError, match=r"FourierReLU takes complex fields.* torch's ReLU"):
         sf.nn.FourierReLU(image(group))
 
 
-def test_products_that_do_not_exist(group):
+def test_tensor_product_without_coupling_raises(group):
     with pytest.raises(ValueError, match=r"no two degrees of 2x0 couple to degree 1; leave it out of 1x0[+]1x1"):
         sf.nn.TensorProduct(FieldType(group, "2x0"), FieldType(group, (1, 1)))
 
 
-@pytest.mark.parametrize("copies", [-1, 0, 1.5, "2", True])
-def test_copies_of_a_product_are_a_number(group, copies):
-    with pytest.raises(ValueError, match="copies of"):
-        sf.nn.TensorProduct(features(group), features(group), copies=copies)
+def test_invalid_copies_of_tensor_product_raise(group):
+    for copies in (-1, 0, 1.5, "2", True):
+        with raises(copies, "copies is an integer >= 1, got"):
+            sf.nn.TensorProduct(features(group), features(group), copies=copies)
 
 
-@pytest.mark.parametrize("oversampling", [0, 1, -2, 2.5, None])
-def test_oversampling_is_a_number_from_2_on(group, oversampling):
-    with pytest.raises(ValueError, match="oversampling is an integer >= 2, got"):
-        sf.nn.FourierReLU(features(group), oversampling=oversampling)
+def test_invalid_oversampling_raises(group):
+    for oversampling in (0, 1, -2, 2.5, None):
+        with raises(oversampling, "oversampling is an integer >= 2, got"):
+            sf.nn.FourierReLU(features(group), oversampling=oversampling)
 
 
-def test_linear_needs_a_degree_in_common(group):
+def test_linear_without_common_degree_raises(group):
     with pytest.raises(ValueError, match="copies of equal degree, but 1x0 and 1x1 share none"):
         sf.nn.Linear(FieldType(group, "1x0"), FieldType(group, "1x1"))
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan"), "0.5", None])
-def test_dropout_has_a_probability(group, p):
-    with pytest.raises(ValueError, match="probability of dropout is at least 0 and below 1, got"):
-        sf.nn.FieldDropout(features(group), p=p)
+def test_invalid_dropout_probability_raises(group):
+    for p in (-0.1, 1.0, 1.5, float("nan"), "0.5", None):
+        with raises(p, "probability of dropout is at least 0 and below 1, got"):
+            sf.nn.FieldDropout(features(group), p=p)
 
 
-def test_resampling_takes_a_scale_or_a_size(group):
+def test_invalid_resample_options_raise(group):
     x = features(group).randn(1, 4)
     with pytest.raises(ValueError, match=r"a scale or a size, got both \(2.0, 8\)"):
         sf.nn.Resample(features(group), scale=2.0, size=8)
     with pytest.raises(ValueError, match="neither scale nor size; pass a size in the call"):
         sf.nn.Resample(features(group))(x)
     for scale in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="scale of Resample is a number above 0"):
+        with raises(scale, "scale of Resample is a number above 0"):
             sf.nn.Resample(features(group), scale=scale)
     for scale in ((2, 2), "2"):
-        with pytest.raises(ValueError, match="scale of Resample is a number above 0 and finite, for all axes, got"):
+        with raises(scale, "scale of Resample is a number above 0 and finite, for all axes, got"):
             sf.nn.Resample(features(group), scale=scale)
     for size in (0, -2, (4,), (4, 4, 4, 4), 2.5, (4.5,) * group.dim):
-        with pytest.raises(ValueError, match="the size of Resample is an integer >= 1"):
+        with raises(size, "the size of Resample is an integer >= 1"):
             sf.nn.Resample(features(group), size=size)
-        with pytest.raises(ValueError, match="the size of Resample is an integer >= 1"):
+        with raises(size, "the size of Resample is an integer >= 1"):
             sf.nn.Resample(features(group))(x, size)
 
 
-def test_a_pool_must_fit_into_the_grid(group):
+def test_pool_larger_than_grid_raises(group):
     pool = sf.nn.AvgPool(features(group), kernel_size=4)
-    with pytest.raises(ValueError, match="a window of 4 voxels does not fit into axis 1 of space, which has 3"):
+    with pytest.raises(ValueError, match="a window of 4 voxels does not fit into spatial axis 1, which has 3"):
         pool(pool.in_type.randn(1, (5, 3, 5)[: group.dim]))
     soft = sf.nn.AvgPool(features(group), kernel_size=6, antialiased=True)
-    with pytest.raises(ValueError, match="does not fit into axis 0 of space"):
+    with pytest.raises(ValueError, match="does not fit into spatial axis 0"):
         soft(soft.in_type.randn(1, 4))
 
 
-@pytest.mark.parametrize(
-    "options", [{"kernel_size": 0}, {"kernel_size": 2, "stride": 0}, {"kernel_size": (2,)}], ids=str
-)
-def test_bad_options_of_a_pool_are_named(group, options):
-    with pytest.raises(ValueError, match=r"(kernel_size|stride) is an integer >= 1"):
-        sf.nn.AvgPool(features(group), **options)
+def test_invalid_pool_options_raise(group):
+    for options in ({"kernel_size": 0}, {"kernel_size": 2, "stride": 0}, {"kernel_size": (2,)}):
+        with raises(options, r"(kernel_size|stride) is an integer >= 1"):
+            sf.nn.AvgPool(features(group), **options)
 
 
-@pytest.mark.parametrize("size", [(0, 4, 4), (4, 0, 4)])
-def test_a_grid_without_voxels_is_no_grid(group, size):
-    for make in SPATIAL.values():
-        with pytest.raises(ValueError):
-            make(group)(features(group).randn(1, size[: group.dim]))
+def test_grid_without_voxels_raises(group):
+    for size in ((0, 4, 4), (4, 0, 4)):
+        for make in SPATIAL.values():
+            with pytest.raises(ValueError):
+                make(group)(features(group).randn(1, size[: group.dim]))
 
 
 ONE_TYPE = {
@@ -244,72 +235,59 @@ ONE_TYPE = {
 }
 
 
-@pytest.mark.parametrize("name", ONE_TYPE)
-def test_a_number_of_channels_is_no_field_type(name):
-    with pytest.raises(TypeError, match=rf"{name} needs field types, got 8; write FieldType.* FieldType.image"):
-        getattr(sf.nn, name)(8, **ONE_TYPE[name])
+def test_channel_count_instead_of_field_type_raises():
+    for name, options in ONE_TYPE.items():
+        with raises(name, rf"{name} needs field types, got 8; write FieldType.* FieldType.image", TypeError):
+            getattr(sf.nn, name)(8, **options)
+    for name, options in MIXED.items():
+        for types in ((3, 8), (3, features(SO2)), (features(SO2), 8)):
+            with raises((name, types), rf"{name} needs field types, got (3|8);", TypeError):
+                getattr(sf.nn, name)(*types, **options)
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_neither_side_is_a_number_of_channels(name):
-    for types in ((3, 8), (3, features(SO2)), (features(SO2), 8)):
-        with pytest.raises(TypeError, match=rf"{name} needs field types, got (3|8);"):
-            getattr(sf.nn, name)(*types, **MIXED[name])
-
-
-@pytest.mark.parametrize("make", LAYERS)
-def test_no_layer_takes_integers_or_complex_numbers(group, make):
-    layer = make(group)
-    x = layer.in_type.randn(2, in_space(group, 6))
-    with pytest.raises(ValueError, match=r"real floating-point numbers, got torch.uint8; convert with .float\(\)"):
-        layer(x.to(torch.uint8))
-    with pytest.raises(ValueError, match=r"got torch.complex64; torch.cat\(\[x.real, x.imag\], dim=1\)"):
-        layer(x.to(torch.complex64))
-
-
-@pytest.mark.parametrize("name", MIXED)
-def test_weights_and_fields_have_one_precision(group, name):
+def test_dtype_mismatch_raises_unless_autocast(group, name):
     layer = getattr(sf.nn, name)(features(group), features(group), **MIXED[name])
     x = features(group).randn(1, 4)
-    words = r"(Conv|Linear) has weights of torch.float32, got a field of torch.float64; convert one of them"
-    with pytest.raises(ValueError, match=words):
+    message = r"(Conv|Linear) has weights of torch.float32, got a field of torch.float64; convert one of them"
+    with pytest.raises(ValueError, match=message):
         layer(x.double())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         layer(x.bfloat16())
 
 
-def test_antialiased_windows_have_no_width_of_their_own(group):
-    with pytest.raises(ValueError, match=r"leave stride out, .* got kernel_size \(3, 3.* and stride \(2, 2"):
+def test_antialiased_pool_with_other_stride_raises(group):
+    with pytest.raises(ValueError, match=r"got kernel_size \(3, 3.* and stride \(2, 2.*; leave stride out"):
         sf.nn.AvgPool(features(group), kernel_size=3, stride=2, antialiased=True)
     sf.nn.AvgPool(features(group), kernel_size=2, stride=2, antialiased=True)
 
 
-@pytest.mark.parametrize("blur", [0, -1, 0.001, 1e9, float("nan"), float("inf"), "wide"])
-def test_antialiased_windows_need_a_blur(group, blur):
-    with pytest.raises(ValueError, match=r"blur of AvgPool is a number from 0\.1 to 4, in strides, got"):
-        sf.nn.AvgPool(features(group), kernel_size=2, antialiased=True, blur=blur)
+def test_invalid_blur_raises(group):
+    for blur in (0, -1, 0.001, 1e9, float("nan"), float("inf"), "wide"):
+        with raises(blur, r"blur of AvgPool is a number from 0\.1 to 4, in strides, got"):
+            sf.nn.AvgPool(features(group), kernel_size=2, antialiased=True, blur=blur)
 
 
-@pytest.mark.parametrize("eps", [0, -1e-6, float("nan"), float("inf"), None])
-def test_norms_need_an_eps(group, eps):
-    for norm in (sf.nn.LayerNorm, sf.nn.BatchNorm):
-        with pytest.raises(ValueError, match="eps keeps norms from dividing by zero: a number above 0, got"):
-            norm(features(group), eps=eps)
+def test_invalid_eps_raises(group):
+    for eps in (0, -1e-6, float("nan"), float("inf"), None):
+        for norm in (sf.nn.LayerNorm, sf.nn.BatchNorm):
+            with raises((norm, eps), "eps is a finite number above 0, to avoid division by zero, got"):
+                norm(features(group), eps=eps)
 
 
-@pytest.mark.parametrize("momentum", [None, 2.0, -0.1, float("nan")])
-def test_momentum_is_a_share(group, momentum):
-    with pytest.raises(ValueError, match="momentum of BatchNorm is a number from 0 to 1, got"):
-        sf.nn.BatchNorm(features(group), momentum=momentum)
+def test_invalid_momentum_raises(group):
+    for momentum in (None, 2.0, -0.1, float("nan")):
+        with raises(momentum, "momentum of BatchNorm is a number from 0 to 1, got"):
+            sf.nn.BatchNorm(features(group), momentum=momentum)
 
 
-@pytest.mark.parametrize("bias", [float("nan"), float("inf"), None, "0"])
-def test_a_bias_is_finite(group, bias):
-    with pytest.raises(ValueError, match="initial bias of NormReLU is a finite number, got"):
-        sf.nn.NormReLU(features(group), bias=bias)
+def test_invalid_bias_raises(group):
+    for bias in (float("nan"), float("inf"), None, "0"):
+        with raises(bias, "initial bias of NormReLU is a finite number, got"):
+            sf.nn.NormReLU(features(group), bias=bias)
 
 
-def test_numbers_of_numpy_are_numbers(group):
+def test_numpy_numbers_are_accepted(group):
     two, three = np.int64(2), np.int32(3)
     conv = sf.nn.Conv(image(group), image(group), kernel_size=three, padding=np.array([2] * group.dim), dilation=two)
     assert type(conv.dilation) is int
@@ -322,7 +300,7 @@ def test_numbers_of_numpy_are_numbers(group):
     sf.nn.FieldDropout(features(group), p=np.float32(0.5))(features(group).randn(1, 4))
 
 
-def test_one_spacing_serves_all_axes(group):
+def test_scalar_spacing_applies_to_all_axes(group):
     for spacing in (2.0, 2, np.float32(2), torch.tensor([2.0] * group.dim)):
         conv = sf.nn.Conv(image(group), features(group), kernel_size=3, spacing=spacing)
         assert conv.basis.source.spacing == (2.0,) * group.dim

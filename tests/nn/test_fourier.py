@@ -1,4 +1,4 @@
-"""ReLU in the space of directions, against sums over directions written out."""
+"""Fourier nonlinearity against explicit sums over directions."""
 
 import itertools
 
@@ -29,18 +29,18 @@ def relu_on_directions(field_type, x, nodes, share):
 
 
 @pytest.mark.parametrize("of", [features, gapped, vectors])
-@pytest.mark.parametrize("oversampling", [2, 4])
-def test_it_is_a_sum_over_the_grid_of_directions(group, of, oversampling):
-    layer = sf.nn.FourierReLU(of(group), oversampling=oversampling)
-    nodes, share = group.direction_grid(oversampling * max(layer.in_type.degrees))
-    x = layer.in_type.randn(2, 3)
-    expected = relu_on_directions(layer.in_type, x, nodes.numpy(), share.numpy())
-    for degree, found in complex_pieces(layer.out_type, layer(x)).items():
-        np.testing.assert_allclose(found, expected[degree], rtol=0, atol=1e-12)
+def test_fourier_relu_matches_sum_over_directions(group, of):
+    for oversampling in (2, 4):
+        layer = sf.nn.FourierReLU(of(group), oversampling=oversampling)
+        nodes, share = group.direction_grid(oversampling * max(layer.in_type.degrees))
+        x = layer.in_type.randn(2, 3)
+        expected = relu_on_directions(layer.in_type, x, nodes.numpy(), share.numpy())
+        for degree, found in complex_pieces(layer.out_type, layer(x)).items():
+            np.testing.assert_allclose(found, expected[degree], rtol=0, atol=1e-12, err_msg=f"{layer}")
 
 
 @pytest.mark.parametrize("of", [features, gapped])
-def test_it_tends_to_the_integral_over_all_directions(group, of):
+def test_fourier_relu_converges_to_integral_over_directions(group, of):
     x = of(group).randn(8)
     exact = relu_on_directions(of(group), x, *oracles.directions(group, 256 if group is SO2 else 96))
     exact = np.concatenate([piece.reshape(8, -1) for piece in exact.values()], axis=1)
@@ -55,8 +55,8 @@ def test_it_tends_to_the_integral_over_all_directions(group, of):
     assert fine < 0.02
 
 
-def test_functions_that_are_positive_pass_unchanged(group):
-    """To the grid and back loses nothing: the quadrature is exact up to twice the largest degree."""
+def test_positive_functions_are_unchanged(group):
+    """The quadrature is exact up to twice the largest degree, so both transforms together are the identity."""
     field_type = FieldType(group, (2, 2, 2))
     for oversampling in (2, 3, 4):
         x = 0.05 * field_type.randn(3, 2)
@@ -65,7 +65,7 @@ def test_functions_that_are_positive_pass_unchanged(group):
         assert_close(sf.nn.FourierReLU(field_type, oversampling=oversampling)(x), x, rtol=0, atol=1e-12)
 
 
-def test_functions_that_are_negative_are_silenced(group):
+def test_negative_functions_become_zero(group):
     field_type = FieldType(group, (2, 2, 2))
     x = 0.05 * field_type.randn(3, 2)
     for part in field_type.split(x)[0].unbind(dim=1):
@@ -73,7 +73,7 @@ def test_functions_that_are_negative_are_silenced(group):
     assert not sf.nn.FourierReLU(field_type)(x).any()
 
 
-def test_at_any_rotation_the_error_shrinks_with_oversampling(group):
+def test_error_at_any_rotation_decreases_with_oversampling(group):
     field_type = FieldType(group, (4, 4, 4))
     x = field_type.randn(64)
     rotations = [group.random_rotation() for _ in range(6)]
@@ -90,19 +90,19 @@ def test_at_any_rotation_the_error_shrinks_with_oversampling(group):
     assert errors[-1] < 0.01
 
 
-def test_it_doubles_with_its_input(group):
+def test_fourier_relu_is_positively_homogeneous(group):
     layer = sf.nn.FourierReLU(gapped(group))
     x = layer.in_type.randn(2, 3)
     assert_close(layer(2 * x), 2 * layer(x))
 
 
-def test_scalars_alone_pass_through_a_plain_relu(group):
+def test_fourier_relu_of_scalars_is_relu(group):
     field_type = FieldType(group, (5,))
     x = field_type.randn(2, 3)
     assert_close(sf.nn.FourierReLU(field_type)(x), torch.relu(x), rtol=0, atol=1e-12)
 
 
-def test_its_constants_are_exact_in_double_precision(group):
+def test_constants_are_exact_in_float64(group):
     torch.set_default_dtype(torch.float32)
     layer = sf.nn.FourierReLU(gapped(group)).double()
     torch.set_default_dtype(torch.float64)

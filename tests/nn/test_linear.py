@@ -1,4 +1,4 @@
-"""Mixing copies: a complex matrix for each degree, and nothing else."""
+"""Linear layer: one complex matrix per degree."""
 
 import numpy as np
 import pytest
@@ -17,26 +17,26 @@ PAIRS = [(a, b) for a in TYPES for b in TYPES if {a, b} != {"vectors", "image"}]
 
 
 @pytest.mark.parametrize(("into", "out"), PAIRS)
-@pytest.mark.parametrize("size", [(), 3], ids=["without-space", "with-space"])
-def test_it_is_one_complex_matrix_a_degree(group, into, out, size):
-    layer = sf.nn.Linear(TYPES[into](group), TYPES[out](group))
-    x = layer.in_type.randn(2, size)
-    before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
-    weights = dict(zip(layer.shared, layer.weights, strict=True))
-    assert set(weights) == {d for d in layer.in_type.degrees if layer.out_type.multiplicity(d)}
-    for degree, found in after.items():
-        if degree not in weights:
-            assert not found.any()
-            continue
-        parts = weights[degree].detach().numpy()
-        W = parts[0] + 1j * parts[1] if len(parts) == 2 else parts[0]
-        expected = np.einsum("oc,bmc...->bmo...", W, before[degree])
-        if layer.out_type.real:
-            expected = expected.real
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+def test_linear_is_one_complex_matrix_per_degree(group, into, out):
+    for size in ((), 3):
+        layer = sf.nn.Linear(TYPES[into](group), TYPES[out](group))
+        x = layer.in_type.randn(2, size)
+        before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
+        weights = dict(zip(layer.shared, layer.weights, strict=True))
+        assert set(weights) == {d for d in layer.in_type.degrees if layer.out_type.multiplicity(d)}
+        for degree, found in after.items():
+            if degree not in weights:
+                assert not found.any()
+                continue
+            parts = weights[degree].detach().numpy()
+            W = parts[0] + 1j * parts[1] if len(parts) == 2 else parts[0]
+            expected = np.einsum("oc,bmc...->bmo...", W, before[degree])
+            if layer.out_type.real:
+                expected = expected.real
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12, err_msg=f"size {size}")
 
 
-def test_between_real_scalars_it_is_torchs_linear(group):
+def test_linear_between_real_scalars_matches_torch(group):
     layer = sf.nn.Linear(FieldType.image(group, 3), FieldType.image(group, 5))
     x = torch.randn(4, 3)
     (weight,) = layer.weights
@@ -46,7 +46,7 @@ def test_between_real_scalars_it_is_torchs_linear(group):
 
 @pytest.mark.parametrize("out", ["image", "features"])
 @pytest.mark.parametrize("into", ["image", "features"])
-def test_unit_variance_stays_unit_variance(group, into, out):
+def test_linear_keeps_unit_variance(group, into, out):
     kinds = {"image": FieldType.image(group, 40), "features": FieldType(group, (40, 40))}
     layer = sf.nn.Linear(kinds[into], kinds[out])
     y = layer(layer.in_type.randn(2000))
@@ -54,7 +54,7 @@ def test_unit_variance_stays_unit_variance(group, into, out):
         assert piece.square().mean().item() == pytest.approx(1, rel=0.1)
 
 
-def test_weights_start_complex_normal_with_variance_one_over_copies(group):
+def test_weights_have_documented_variance(group):
     layer = sf.nn.Linear(FieldType(group, (50, 20)), FieldType(group, (60, 60)))
     for weight, copies in zip(layer.weights, (50, 20), strict=True):
         assert weight.shape == (2, 60, copies)
@@ -62,8 +62,8 @@ def test_weights_start_complex_normal_with_variance_one_over_copies(group):
             assert part.var().item() == pytest.approx(1 / (2 * copies), rel=0.15)
 
 
-def test_it_is_linear_over_the_complex_numbers(group):
-    """Multiplying by i is a swap of halves with a sign, and commutes with the layer."""
+def test_linear_is_complex_linear(group):
+    """The layer commutes with multiplication by i, which swaps both parts and changes a sign."""
     layer = sf.nn.Linear(features(group), gapped(group))
     x = layer.in_type.randn(2, 3)
 
@@ -74,7 +74,7 @@ def test_it_is_linear_over_the_complex_numbers(group):
     assert_close(layer(times_i(x)), times_i(layer(x)))
 
 
-def test_it_keeps_positions_apart(group):
+def test_linear_acts_on_each_position(group):
     layer = sf.nn.Linear(features(group), gapped(group))
     x = layer.in_type.randn(2, 3)
     moved = x.flatten(2).flip(2).view_as(x)

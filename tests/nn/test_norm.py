@@ -1,5 +1,7 @@
 """Layer and batch normalization against their formulas."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -11,42 +13,42 @@ from nn.layers import complex_pieces, features, gapped, image, randomized, vecto
 from steerformer import FieldType
 
 pytestmark = pytest.mark.usefixtures("float64")
-SIZES = pytest.mark.parametrize("size", [(), 3], ids=["without-space", "with-space"])
+SIZES = ((), 3)  # without and with spatial axes
 KINDS = pytest.mark.parametrize("of", [features, gapped, vectors, image])
 
 
 @KINDS
-@SIZES
-def test_layer_norm_is_the_papers_formula(group, of, size):
+def test_layer_norm_matches_the_paper(group, of):
     r"""$\mathrm{LN}(f)(x,\rho) = f(x,\rho) / \sqrt{\sum_\rho \|f(x,\rho)\|_2^2}$."""
-    layer = sf.nn.LayerNorm(of(group), affine=False)
-    x = layer.in_type.randn(4, size)
-    before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
-    length = np.sqrt(sum((np.abs(f) ** 2).sum(axis=(1, 2)) for f in before.values()))
-    for degree, f in before.items():
-        np.testing.assert_allclose(after[degree], f / length[:, None, None], rtol=0, atol=1e-12)
-    assert not list(layer.parameters())
+    for size in SIZES:
+        layer = sf.nn.LayerNorm(of(group), affine=False)
+        x = layer.in_type.randn(4, size)
+        before, after = complex_pieces(layer.in_type, x), complex_pieces(layer.out_type, layer(x))
+        length = np.sqrt(sum((np.abs(f) ** 2).sum(axis=(1, 2)) for f in before.values()))
+        for degree, f in before.items():
+            np.testing.assert_allclose(after[degree], f / length[:, None, None], rtol=0, atol=1e-12)
+        assert not list(layer.parameters())
 
 
 @KINDS
-@SIZES
-def test_layer_norm_has_a_factor_a_copy(group, of, size):
-    layer, plain = randomized(sf.nn.LayerNorm(of(group))), sf.nn.LayerNorm(of(group), affine=False)
-    x = layer.in_type.randn(4, size)
-    factors = np.split(layer.weight.detach().numpy(), np.cumsum(layer.in_type.multiplicities)[:-1])
-    before, after = complex_pieces(layer.in_type, plain(x)), complex_pieces(layer.out_type, layer(x))
-    for degree, factor in enumerate(factors):
-        expected = factor.reshape(-1, *[1] * (x.ndim - 2)) * before[degree]
-        np.testing.assert_allclose(after[degree], expected, rtol=0, atol=1e-12)
+def test_layer_norm_has_one_factor_per_copy(group, of):
+    for size in SIZES:
+        layer, plain = randomized(sf.nn.LayerNorm(of(group))), sf.nn.LayerNorm(of(group), affine=False)
+        x = layer.in_type.randn(4, size)
+        factors = np.split(layer.weight.detach().numpy(), np.cumsum(layer.in_type.multiplicities)[:-1])
+        before, after = complex_pieces(layer.in_type, plain(x)), complex_pieces(layer.out_type, layer(x))
+        for degree, factor in enumerate(factors):
+            expected = factor.reshape(-1, *[1] * (x.ndim - 2)) * before[degree]
+            np.testing.assert_allclose(after[degree], expected, rtol=0, atol=1e-12)
 
 
-def test_layer_norm_starts_with_unit_variance_whatever_comes_in(group):
+def test_layer_norm_gives_unit_variance_at_initialization(group):
     layer = sf.nn.LayerNorm(gapped(group))
     y = layer(1e4 * layer.in_type.randn(50, 2))
     assert y.square().mean().item() == pytest.approx(1, rel=1e-12)
 
 
-def test_below_eps_layer_norm_divides_by_eps(group):
+def test_layer_norm_divides_short_vectors_by_eps(group):
     layer = sf.nn.LayerNorm(gapped(group), affine=False, eps=0.5)
     x = layer.in_type.randn(2, 3)
     x = 0.1 * x / x.norm(dim=1, keepdim=True)
@@ -55,7 +57,7 @@ def test_below_eps_layer_norm_divides_by_eps(group):
 
 
 def batch_norm_by_definition(layer, x):
-    """Per copy: mean (scalars only), root-mean-square of real channels about it, and the quotient."""
+    """Per copy: mean (scalars only), mean square of the real channels about it, and normalized values."""
     before, parts = complex_pieces(layer.in_type, x), layer.in_type.parts
     means, squares, after = {}, {}, {}
     axes = (0, *range(3, x.ndim + 1))
@@ -75,25 +77,24 @@ def per_copy(field_type, values, ndim):
 
 
 @KINDS
-@SIZES
-@pytest.mark.parametrize("affine", [True, False])
-def test_batch_norm_divides_by_the_root_mean_square_of_each_copy(group, of, size, affine):
-    layer = randomized(sf.nn.BatchNorm(of(group), affine=affine)).train()
-    x = 3 * layer.in_type.randn(8, size) + 1
-    _, _, expected = batch_norm_by_definition(layer, x)
-    if affine:
-        factors = per_copy(layer.in_type, layer.weight.detach().numpy(), x.ndim)
-        expected = {degree: factors[degree] * f for degree, f in expected.items()}
-        if layer.bias is not None:
-            bias = layer.bias.detach().numpy()
-            bias = bias[0] + 1j * bias[1] if len(bias) == 2 else bias[0]
-            expected[0] = expected[0] + bias.reshape(-1, *[1] * (x.ndim - 2))
-    for degree, found in complex_pieces(layer.out_type, layer(x)).items():
-        np.testing.assert_allclose(found, expected[degree], rtol=0, atol=1e-10)
+def test_batch_norm_matches_definition(group, of):
+    for size, affine in itertools.product(SIZES, (True, False)):
+        layer = randomized(sf.nn.BatchNorm(of(group), affine=affine)).train()
+        x = 3 * layer.in_type.randn(8, size) + 1
+        _, _, expected = batch_norm_by_definition(layer, x)
+        if affine:
+            factors = per_copy(layer.in_type, layer.weight.detach().numpy(), x.ndim)
+            expected = {degree: factors[degree] * f for degree, f in expected.items()}
+            if layer.bias is not None:
+                bias = layer.bias.detach().numpy()
+                bias = bias[0] + 1j * bias[1] if len(bias) == 2 else bias[0]
+                expected[0] = expected[0] + bias.reshape(-1, *[1] * (x.ndim - 2))
+        for degree, found in complex_pieces(layer.out_type, layer(x)).items():
+            np.testing.assert_allclose(found, expected[degree], rtol=0, atol=1e-10, err_msg=f"{size}, {affine}")
 
 
 @KINDS
-def test_running_statistics_take_note_of_every_batch(group, of):
+def test_running_statistics_are_moving_averages(group, of):
     layer = sf.nn.BatchNorm(of(group), momentum=0.25).train()
     parts, scalars = layer.in_type.parts, layer.in_type.multiplicity(0)
     mean, rms = np.zeros((parts, scalars)), np.ones(layer.in_type.copies)
@@ -109,12 +110,12 @@ def test_running_statistics_take_note_of_every_batch(group, of):
     np.testing.assert_allclose(layer.running_rms.numpy(), rms, rtol=0, atol=1e-12)
 
 
-def test_in_eval_mode_the_running_statistics_serve(group):
+def test_eval_mode_uses_running_statistics(group):
     layer = randomized(sf.nn.BatchNorm(gapped(group))).eval()
     state = {name: value.clone() for name, value in layer.state_dict().items()}
     x = layer.in_type.randn(4, 3)
     y = layer(x)
-    assert_close(layer(x[:1]), y[:1])  # batch and size make no difference
+    assert_close(layer(x[:1]), y[:1])  # independent of batch and size
     assert_close(layer(x[..., :1]), y[..., :1])
     for name, value in layer.state_dict().items():
         assert torch.equal(value, state[name])
@@ -123,7 +124,7 @@ def test_in_eval_mode_the_running_statistics_serve(group):
     assert_close(twin(x), y)
 
 
-def test_after_many_batches_eval_does_what_training_did(group):
+def test_eval_mode_converges_to_training_output(group):
     layer = sf.nn.BatchNorm(gapped(group)).train()
     x = 5 * layer.in_type.randn(16, 3) + 2
     for _ in range(300):
@@ -131,7 +132,7 @@ def test_after_many_batches_eval_does_what_training_did(group):
     assert_close(layer.eval()(x), trained, rtol=0, atol=1e-8)
 
 
-def test_of_real_images_it_is_torchs_batch_norm(group):
+def test_batch_norm_of_images_matches_torch(group):
     ours = sf.nn.BatchNorm(FieldType.image(group, 3)).train()
     theirs = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}[group.dim](3).train()
     x = 2 * torch.randn(4, 3, *[5] * group.dim) + 1
@@ -146,14 +147,14 @@ def test_normalized_channels_have_unit_variance(group):
     assert layer.out_type.split(y)[0].mean(dim=(0, *range(4, 4 + group.dim))).abs().max() < 1e-10
 
 
-def test_only_scalars_lose_their_mean(group):
+def test_batch_norm_subtracts_mean_of_scalars_only(group):
     layer = sf.nn.BatchNorm(vectors(group)).train()
     assert layer.bias is None
     x = torch.ones(4, layer.in_type.channels)
     assert_close(layer(x), x, rtol=0, atol=1e-4)
 
 
-def test_an_empty_batch_leaves_the_statistics_alone(group):
+def test_empty_batch_keeps_running_statistics(group):
     layer = sf.nn.BatchNorm(gapped(group)).train()
     assert layer(layer.in_type.randn(0, 3)).shape == (0, layer.in_type.channels, *[3] * group.dim)
     assert (layer.running_rms == 1).all()

@@ -1,5 +1,6 @@
-"""Pooling: means over windows that lie centered on the grid, whatever its size."""
+"""Average pooling: means over windows that are centered on grids of any size."""
 
+import itertools
 import math
 
 import numpy as np
@@ -14,7 +15,6 @@ from steerformer import SO2, FieldType
 
 pytestmark = pytest.mark.usefixtures("float64")
 WINDOWS = [(1, 1), (1, 2), (2, 2), (3, 3), (3, 2), (2, 3), (4, 3), (3, 1), (2, 1), (2, 4)]  # width, stride
-EVERY_WINDOW = pytest.mark.parametrize(("width", "stride"), WINDOWS)
 
 
 def image(group):
@@ -22,12 +22,12 @@ def image(group):
 
 
 def centers(size, outputs, stride):
-    """Where the samples lie, in voxels from the first."""
+    """Positions of the samples, in voxels from the first."""
     return (size - 1) / 2 + stride * (np.arange(outputs) - (outputs - 1) / 2)
 
 
 def window_matrix(size, width, stride):
-    """Means over windows around centered samples; where these lie between voxels, of linearly interpolated values."""
+    """Means over windows around centered samples, linearly interpolated between voxels."""
     rows = np.zeros(((size - width) // stride + 1, size))
     for row, center in zip(rows, centers(size, len(rows), stride), strict=True):
         for tap in range(width):
@@ -40,7 +40,7 @@ def window_matrix(size, width, stride):
 
 
 def gaussian_matrix(size, stride, blur):
-    """Gaussians of standard deviation ``blur`` strides, normalized on an endless grid of voxels."""
+    """Gaussians of standard deviation ``blur`` strides, normalized on an infinite grid."""
     offsets = np.arange(-20 * stride, size + 20 * stride) - centers(size, size // stride, stride)[:, None]
     rows = np.exp(-(offsets**2) / (2 * (blur * stride) ** 2))
     return (rows / rows.sum(axis=1, keepdims=True))[:, 20 * stride : -20 * stride]
@@ -52,80 +52,78 @@ def along_all_axes(x, matrices):
     return x
 
 
-@EVERY_WINDOW
-def test_it_is_the_mean_over_centered_windows(group, width, stride):
-    pool = sf.nn.AvgPool(gapped(group), kernel_size=width, stride=stride)
-    for size in ((5, 6, 7), (8, 4, 5), (4, 9, 6)):
-        x = pool.in_type.randn(2, in_space(group, size))
-        expected = along_all_axes(x, [window_matrix(n, width, stride) for n in x.shape[2:]])
-        assert_close(pool(x), expected, rtol=0, atol=1e-12)
+def test_pool_is_the_mean_over_centered_windows(group):
+    for width, stride in WINDOWS:
+        pool = sf.nn.AvgPool(gapped(group), kernel_size=width, stride=stride)
+        for size in ((5, 6, 7), (8, 4, 5), (4, 9, 6)):
+            x = pool.in_type.randn(2, in_space(group, size))
+            expected = along_all_axes(x, [window_matrix(n, width, stride) for n in x.shape[2:]])
+            case = f"{width}, {stride}, {size}"
+            assert_close(pool(x), expected, rtol=0, atol=1e-12, msg=lambda text, case=case: f"{case}: {text}")
 
 
-def test_where_windows_fill_the_grid_it_is_torchs_pooling(group):
+def test_pool_matches_torch_where_windows_fill_the_grid(group):
     plain = {2: F.avg_pool2d, 3: F.avg_pool3d}[group.dim]
     for width, size in ((2, 6), (3, 6), (2, (4, 6, 8))):
         x = gapped(group).randn(2, in_space(group, size))
         assert_close(sf.nn.AvgPool(gapped(group), kernel_size=width)(x), plain(x, width), rtol=0, atol=1e-14)
 
 
-def test_on_an_odd_grid_a_window_of_2_becomes_a_quarter_a_half_a_quarter(group):
+def test_window_of_2_on_odd_grid_has_weights_1_2_1(group):
     pool = sf.nn.AvgPool(image(group), kernel_size=2)
     x = torch.zeros(1, 1, *in_space(group, 5))
     x[(0, 0, *(2,) * group.dim)] = 1
-    one = torch.tensor([0.25, 0.25])  # the middle voxel, shared by two windows
+    one = torch.tensor([0.25, 0.25])  # two windows share the central voxel
     expected = one
     for _ in range(group.dim - 1):
         expected = expected[..., None] * one
     assert_close(pool(x)[0, 0], expected)
 
 
-@EVERY_WINDOW
-def test_a_ramp_gives_the_ramp_at_the_samples(group, width, stride):
-    pool = sf.nn.AvgPool(image(group), kernel_size=width, stride=stride)
-    for size in (5, 6, 8, 9):
-        ramp = (torch.arange(size) - (size - 1) / 2).view(-1, *[1] * (group.dim - 1)).expand(*in_space(group, size))
-        y = pool(ramp[None, None].contiguous())[0, 0]
-        outputs = y.shape[0]
-        assert outputs == (size - width) // stride + 1
-        expected = torch.from_numpy(centers(size, outputs, stride)) - (size - 1) / 2
-        assert_close(y, expected.view(-1, *[1] * (group.dim - 1)).expand_as(y), rtol=0, atol=1e-12)
+def test_pool_of_ramp_is_the_ramp_at_the_samples(group):
+    for width, stride in WINDOWS:
+        pool = sf.nn.AvgPool(image(group), kernel_size=width, stride=stride)
+        for size in (5, 6, 8, 9):
+            ramp = (torch.arange(size) - (size - 1) / 2).view(-1, *[1] * (group.dim - 1)).expand(*in_space(group, size))
+            y = pool(ramp[None, None].contiguous())[0, 0]
+            outputs = y.shape[0]
+            assert outputs == (size - width) // stride + 1, (width, stride, size)
+            expected = torch.from_numpy(centers(size, outputs, stride)) - (size - 1) / 2
+            assert_close(y, expected.view(-1, *[1] * (group.dim - 1)).expand_as(y), rtol=0, atol=1e-12)
 
 
-@EVERY_WINDOW
-def test_it_is_exact_on_every_grid(group, width, stride):
-    pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=width, stride=stride)
-    for size in (4, 5, 6, 7, 8, (4, 5, 7)) if group is SO2 else (4, 5):
-        assert worst_error(pool, size) < 1e-10
+def test_pool_is_exact_on_every_grid(group):
+    for width, stride in WINDOWS:
+        pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=width, stride=stride).eval()
+        for size in (4, 5, 6, 7, 8, (4, 5, 7)) if group is SO2 else (4, 5):
+            assert worst_error(pool, size) < 1e-10, (width, stride, size)
 
 
-@pytest.mark.parametrize("blur", [0.45, 0.7])
-@pytest.mark.parametrize("stride", [1, 2, 3, 4])
-def test_antialiased_it_is_exact_on_every_grid(group, stride, blur):
-    pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=stride, antialiased=True, blur=blur)
-    for size in (4, 5, 6, 7, 8, (4, 5, 7)) if group is SO2 else (4, 5):
-        assert worst_error(pool, size) < 1e-10
+def test_antialiased_pool_is_exact_on_every_grid(group):
+    for stride, blur in itertools.product((1, 2, 3, 4), (0.45, 0.7)):
+        pool = sf.nn.AvgPool(FieldType(group, "1x1"), kernel_size=stride, antialiased=True, blur=blur).eval()
+        for size in (4, 5, 6, 7, 8, (4, 5, 7)) if group is SO2 else (4, 5):
+            assert worst_error(pool, size) < 1e-10, (stride, blur, size)
 
 
-def test_axes_may_differ(group):
+def test_axes_may_have_different_options(group):
     pool = sf.nn.AvgPool(image(group), kernel_size=(2, 3, 1)[: group.dim], stride=(3, 2, 1)[: group.dim])
     x = pool.in_type.randn(1, (8, 6, 4)[: group.dim])
     matrices = [window_matrix(8, 2, 3), window_matrix(6, 3, 2), window_matrix(4, 1, 1)]
     assert_close(pool(x), along_all_axes(x, matrices[: group.dim]), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("blur", [0.45, 0.7])
-@pytest.mark.parametrize("stride", [2, 3, 4])
-def test_antialiased_windows_are_gaussians(group, stride, blur):
-    """Cut off beyond three deviations, which leaves out less than a hundredth."""
-    pool = sf.nn.AvgPool(gapped(group), kernel_size=stride, antialiased=True, blur=blur)
-    for size in ((8, 9, 6), (7, 12, 5)):
+def test_antialiased_windows_are_gaussians(group):
+    """Truncated at three standard deviations, which omits less than 1 %."""
+    for stride, blur, size in itertools.product((2, 3, 4), (0.45, 0.7), ((8, 9, 6), (7, 12, 5))):
+        pool = sf.nn.AvgPool(gapped(group), kernel_size=stride, antialiased=True, blur=blur)
         x = pool.in_type.randn(2, in_space(group, size))
         expected = along_all_axes(x, [gaussian_matrix(n, stride, blur) for n in x.shape[2:]])
         assert_close(pool(x), expected, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("stride", [2, 3])
-def test_antialiased_windows_keep_constants_and_ramps_away_from_the_edge(group, stride):
+def test_antialiased_windows_keep_constants_and_ramps_away_from_edges(group, stride):
     pool = sf.nn.AvgPool(image(group), kernel_size=stride, antialiased=True)
     for size in (16, 17):
         ramp = (torch.arange(size) - (size - 1) / 2).view(-1, *[1] * (group.dim - 1)).expand(*in_space(group, size))
@@ -139,8 +137,8 @@ def test_antialiased_windows_keep_constants_and_ramps_away_from_the_edge(group, 
 
 
 @pytest.mark.parametrize("stride", [2, 3, 4])
-def test_antialiased_windows_pass_less_of_what_the_coarse_grid_cannot_show(group, stride):
-    """Waves shorter than two coarse voxels, along one axis, at all phases."""
+def test_antialiased_windows_suppress_aliasing_frequencies(group, stride):
+    """Waves along one axis beyond the coarse grid's Nyquist frequency, at two phases."""
     size = 24 * stride if group is SO2 else 8 * stride
     place = torch.arange(size)
     passed = {}
@@ -157,8 +155,8 @@ def test_antialiased_windows_pass_less_of_what_the_coarse_grid_cannot_show(group
     assert passed[True] < 0.02
 
 
-def test_of_the_finest_waves_a_wider_blur_passes_less(group):
-    """At the coarse grid's limit, a wave of four fine voxels, a Gaussian passes exp(-(pi blur)^2 / 2)."""
+def test_wider_blur_suppresses_the_coarse_nyquist_frequency(group):
+    """At the coarse grid's Nyquist frequency a Gaussian passes exp(-(pi blur)^2 / 2)."""
     size = 32
     wave = torch.cos(math.pi / 2 * (torch.arange(size) - (size - 1) / 2 + 1)).view(-1, *[1] * (group.dim - 1))
     x = wave.expand(*in_space(group, size if group is SO2 else (size, 12, 12)))[None, None].contiguous()
@@ -168,7 +166,7 @@ def test_of_the_finest_waves_a_wider_blur_passes_less(group):
         assert inner.abs().max().item() == pytest.approx(math.exp(-((math.pi * blur) ** 2) / 2), rel=0.05)
 
 
-def test_stride_1_antialiased_changes_nothing(group):
+def test_antialiased_stride_1_is_identity(group):
     pool = sf.nn.AvgPool(image(group), kernel_size=1, antialiased=True)
     x = pool.in_type.randn(1, 5)
     assert torch.equal(pool(x), x)

@@ -1,4 +1,4 @@
-"""The Clebsch-Gordan product against its sum over orders, written out."""
+"""Tensor product against the explicit sum over couplings."""
 
 import itertools
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def couplings(group, out, degrees):
-    """All (harmonic, degree) that make degree ``out`` from two of ``degrees``, and the tensor of each."""
-    if group is SO2:  # a_J b_l turns as J + l; the conjugate of a_J as -J
+    """All pairs (harmonic, degree) of ``degrees`` that couple to degree ``out``, with their coefficients."""
+    if group is SO2:  # a_J b_l has degree J + l; the complex conjugate of a_J has degree -J
         pairs = [(out - l, l) for l in degrees if abs(out - l) in degrees]
         return {pair: np.ones((1, 1, 1)) for pair in pairs}
     pairs = [(J, l) for J, l in itertools.product(degrees, repeat=2) if abs(J - l) <= out <= J + l]
@@ -41,18 +41,19 @@ def product_by_definition(layer, x):
 
 @pytest.mark.parametrize("out", [features, gapped, vectors])
 @pytest.mark.parametrize("into", [features, gapped, vectors])
-@pytest.mark.parametrize("size", [(), 2], ids=["without-space", "with-space"])
-def test_it_is_the_sum_over_all_couplings(group, into, out, size):
+def test_tensor_product_is_the_sum_over_all_couplings(group, into, out):
+    """On fields with and without spatial axes."""
     if not all(couplings(group, degree, into(group).degrees) for degree in out(group).degrees):
         with pytest.raises(ValueError, match=r"no two degrees of .* couple to degree"):
             sf.nn.TensorProduct(into(group), out(group))
         return
     layer = sf.nn.TensorProduct(into(group), out(group))
-    x = layer.in_type.randn(2, size)
-    assert_close(layer(x), product_by_definition(layer, x), rtol=0, atol=1e-12)
+    for size in ((), 2):
+        x = layer.in_type.randn(2, size)
+        assert_close(layer(x), product_by_definition(layer, x), rtol=0, atol=1e-12)
 
 
-def test_copies_may_be_chosen(group):
+def test_copies_option_sets_multiplicities(group):
     layer = sf.nn.TensorProduct(features(group), features(group), copies=5)
     assert layer.factors == FieldType(group, (5, 5, 5))
     x = layer.in_type.randn(2)
@@ -60,8 +61,8 @@ def test_copies_may_be_chosen(group):
     assert sf.nn.TensorProduct(features(group), features(group)).factors == FieldType(group, (2, 2, 2))
 
 
-def test_vectors_make_scalars_by_their_inner_product_and_vectors_by_the_cross_product():
-    """In space, with mixtures that pass everything: known products of three-vectors."""
+def test_products_of_vectors_are_inner_and_cross_product():
+    """In 3D, with identity linear maps: known products of vectors."""
     layer = sf.nn.TensorProduct(FieldType(SO3, "1x1"), FieldType(SO3, "1x0+1x1"))
     for linear in (layer.left, layer.right, layer.mix):
         for weight in linear.weights:
@@ -75,21 +76,21 @@ def test_vectors_make_scalars_by_their_inner_product_and_vectors_by_the_cross_pr
     assert_close(vector, torch.zeros(4, 3))  # a x a
 
 
-@pytest.mark.parametrize("multiplicities", [(16, 16, 16), (0, 16), (8, 8, 8, 8)])
-def test_independent_inputs_of_unit_variance_give_unit_variance(group, multiplicities):
-    in_type = FieldType(group, multiplicities)
-    out_type = FieldType(group, (16, 16, 16)) if len(multiplicities) > 2 else FieldType(group, (16, 0, 16))
-    layer = sf.nn.TensorProduct(in_type, out_type, copies=32)
-    powers = []
-    for _ in range(8):
-        for linear in (layer.left, layer.right, layer.mix):
-            linear.reset_parameters()
-        powers.append([p.square().mean().item() for p in out_type.split(layer(in_type.randn(64)))])
-    for power in np.mean(powers, axis=0):
-        assert power == pytest.approx(1, rel=0.3)
+def test_tensor_product_keeps_unit_variance(group):
+    for multiplicities in ((16, 16, 16), (0, 16), (8, 8, 8, 8)):
+        in_type = FieldType(group, multiplicities)
+        out_type = FieldType(group, (16, 16, 16)) if len(multiplicities) > 2 else FieldType(group, (16, 0, 16))
+        layer = sf.nn.TensorProduct(in_type, out_type, copies=32)
+        powers = []
+        for _ in range(8):
+            for linear in (layer.left, layer.right, layer.mix):
+                linear.reset_parameters()
+            powers.append([p.square().mean().item() for p in out_type.split(layer(in_type.randn(64)))])
+        for power in np.mean(powers, axis=0):
+            assert power == pytest.approx(1, rel=0.3), multiplicities
 
 
-def test_it_is_quadratic(group):
+def test_tensor_product_is_quadratic(group):
     layer = sf.nn.TensorProduct(features(group), gapped(group))
     x = layer.in_type.randn(2, 2)
     assert_close(layer(3 * x), 9 * layer(x))
@@ -97,7 +98,7 @@ def test_it_is_quadratic(group):
     assert not layer(0 * x).any()
 
 
-def test_its_constants_are_exact_in_double_precision(group):
+def test_constants_are_exact_in_float64(group):
     torch.set_default_dtype(torch.float32)
     layer = sf.nn.TensorProduct(features(group), gapped(group)).double()
     torch.set_default_dtype(torch.float64)

@@ -1,6 +1,7 @@
-"""Attention, block and encoder turn with the picture; the paper's theorem, both ways; a calm start."""
+"""Attention, block and encoder: equivariance, both directions of the paper's theorem 1, initialization."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import steerformer as sf
+from checks import without_type_checks
+from nn.layers import worst_error_on
 from steerformer import SO2, SO3, FieldType
 from steerformer.fields import voxel_coordinates
 from steerformer.nn import PositionalEncoding
@@ -27,38 +30,30 @@ MODULES = {
 }
 
 
-def worst_error(layer, x):
-    rotations = layer.in_type.group.grid_rotations()
-    with torch.no_grad():
-        return max(equivariance_error(layer, R, x=x).total for R in rotations)
-
-
-@pytest.mark.parametrize("positional", [True, False])
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("name", MODULES)
-def test_exact_under_the_grids_rotations(group, name, implementation, positional, float64):
-    layer = MODULES[name](group, implementation=implementation, positional=positional)
-    for space in ((5, 5, 5), (4, 4, 4), (3, 5, 4)):
-        assert worst_error(layer, layer.in_type.randn(2, space[: group.dim])) < 1e-10
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_nearly_exact_in_single_precision(group, name):
-    layer = MODULES[name](group)
-    assert worst_error(layer, layer.in_type.randn(2, 5)) < 1e-5
+def test_transformer_is_exact_under_grid_rotations(group, name):
+    """In float64, and to rounding error in float32, for both implementations, with and without positions."""
+    for implementation, positional in product(IMPLEMENTATIONS, (True, False)):
+        layer = MODULES[name](group, implementation=implementation, positional=positional).eval()
+        assert worst_error_on(layer, layer.in_type.randn(1, 5 if group is SO2 else 4)) < 1e-5
+        layer.double()
+        for space in ((5, 5), (4, 4), (3, 5)) if group is SO2 else ((3, 3, 3), (4, 4, 4), (2, 4, 3)):
+            x = layer.in_type.randn(1, space, dtype=torch.float64)
+            assert worst_error_on(layer, x) < 1e-10, (implementation, positional, space)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_masks_turn_along(group, implementation, float64):
+def test_masked_encoder_is_equivariant_with_rotated_mask(group, implementation, float64):
     layer = MODULES["encoder"](group, implementation=implementation)
-    x = layer.in_type.randn(2, 4)
+    x = layer.in_type.randn(2, 4 if group is SO2 else 3)
     mask = torch.rand(2, *x.shape[2:]) > 0.4
-    scalars = FieldType.image(group, 1)
-    for R in group.grid_rotations()[1:]:
-        turned_mask = scalars.rotate(mask[:, None].double(), R)[:, 0] > 0.5
-        turned = layer(layer.in_type.rotate(x, R), turned_mask)
-        assert_close(turned, layer.in_type.rotate(layer(x, mask), R), rtol=0, atol=1e-10)
-    assert not torch.allclose(turned, layer(layer.in_type.rotate(x, R), mask))  # negative control
+    scalars, y = FieldType.image(group, 1), layer(x, mask)
+    with without_type_checks():
+        for R in group.grid_rotations()[1:]:
+            rotated_mask = scalars.rotate(mask[:, None].double(), R)[:, 0] > 0.5
+            rotated = layer(layer.in_type.rotate(x, R), rotated_mask)
+            assert_close(rotated, layer.in_type.rotate(y, R), rtol=0, atol=1e-10)
+    assert not torch.allclose(rotated, layer(layer.in_type.rotate(x, R), mask))  # negative control
 
 
 def test_units_of_spacing_do_not_matter(group, float64):
@@ -72,11 +67,11 @@ def test_units_of_spacing_do_not_matter(group, float64):
     assert_close(found[0], found[1])
 
 
-def test_anisotropic_voxels(group, float64):
-    """Half turns, and in space quarter turns about the long axis, keep such a grid."""
+def test_anisotropic_voxels_are_exact_under_their_rotations(group, float64):
+    """Rotations by 180 degrees, and in 3D by 90 degrees about the long axis, keep such a grid."""
     spacing = (1.0, 2.5) if group is SO2 else (2.5, 1.0, 1.0)
     layer = MODULES["block"](group, spacing=spacing)
-    x = layer.in_type.randn(2, 4)
+    x = layer.in_type.randn(1, 4 if group is SO2 else 3)
     keeping = [R for R in group.grid_rotations() if torch.equal(R.abs() @ torch.tensor(spacing), torch.tensor(spacing))]
     assert len(keeping) == (2 if group is SO2 else 8)
     assert max(equivariance_error(layer, R, x=x).total for R in keeping) < 1e-10
@@ -84,16 +79,17 @@ def test_anisotropic_voxels(group, float64):
     assert min(equivariance_error(layer, R, x=x).total for R in others) > 1e-3  # negative control
 
 
-def test_the_papers_example_from_the_readme_way(group):
+@pytest.mark.slow
+def test_readme_network_is_equivariant(group, unchecked):
     image = FieldType.image(group, 1)
     net = nn.Sequential(
         sf.nn.Conv(image, fields(group), kernel_size=3), sf.nn.Encoder(fields(group), num_heads=2, depth=2)
     )
-    assert_equivariant(net)
+    assert_equivariant(net, size=9 if group is SO2 else 5, batch=1)
 
 
-class Untrue(PositionalEncoding):
-    """Offsets as they are, whatever a degree asks for: this does not turn."""
+class UnsteerableEncoding(PositionalEncoding):
+    """Encoding that ignores the degree, so it violates the transformation law."""
 
     def basis(self, points):
         rows = super().basis(points)
@@ -106,25 +102,25 @@ def with_encoding(group, make):
     return layer
 
 
-def test_theorem_a_true_encoding_keeps_equivariance(group, float64):
-    x = fields(group).randn(2, 5)
+def test_steerable_encoding_keeps_equivariance(group, float64):
+    x = fields(group).randn(1, 5 if group is SO2 else 4)
     for profile in (lambda r, degree: (-r).exp() * (degree + 1), lambda r, degree: torch.cos(r + degree)):
         layer = with_encoding(group, lambda t, profile=profile: PositionalEncoding(t, radial=profile))
         for parameter in layer.parameters():
             nn.init.normal_(parameter, std=0.5)
-        assert worst_error(layer, x) < 1e-10
+        assert worst_error_on(layer.eval(), x) < 1e-10
 
 
-def test_theorem_an_untrue_one_breaks_it(group, float64):
-    layer = with_encoding(group, Untrue)
-    x = fields(group).randn(2, 5)
-    assert worst_error(layer, x) > 1e-2
+def test_unsteerable_encoding_breaks_equivariance(group, float64):
+    layer = with_encoding(group, UnsteerableEncoding).eval()
+    x = fields(group).randn(1, 5 if group is SO2 else 4)
+    assert worst_error_on(layer, x) > 1e-2
     for weight in (layer.key_position.weight, layer.value_position.weight):
         nn.init.zeros_(weight)
-    assert worst_error(layer, x) < 1e-10  # it was the encoding
+    assert worst_error_on(layer, x) < 1e-10  # only the encoding broke it
 
 
-def test_the_encoding_obeys_its_law_at_any_angle(group, float64):
+def test_encoding_is_steerable_at_any_angle(group, float64):
     encoding = PositionalEncoding(FieldType(group, (2, 1, 3, 1)))
     points, R = torch.randn(20, group.dim), group.random_rotation()
     assert_close(encoding(points @ R.mT), encoding(points) @ encoding.out_type.matrix(R).mT)
@@ -132,7 +128,7 @@ def test_the_encoding_obeys_its_law_at_any_angle(group, float64):
     assert (at_zero == 0).all()
 
 
-def test_at_distance_0_only_scalars_have_a_value(group):
+def test_encoding_at_distance_0_is_zero_except_scalars(group):
     encoding = PositionalEncoding(FieldType(group, (1, 1)), radial=lambda r, degree: torch.ones_like(r))
     rows = encoding.basis(torch.zeros(group.dim))
     orders = 1 + group.irrep_dim(1)
@@ -140,8 +136,8 @@ def test_at_distance_0_only_scalars_have_a_value(group):
     assert (rows[1:orders] == 0).all()
 
 
-def test_images_have_no_directions(group):
-    with pytest.raises(ValueError, match="positions are encoded in complex fields, got"):
+def test_encoding_of_real_field_raises(group):
+    with pytest.raises(ValueError, match="PositionalEncoding needs a complex field, got"):
         PositionalEncoding(FieldType.image(group, 2))
 
 
@@ -151,20 +147,20 @@ ANGLES = {
 }
 
 
-@pytest.mark.parametrize("positional", [True, False], ids=["positions", "none"])
-@pytest.mark.parametrize("name", ["attention", "encoder"])
-@pytest.mark.parametrize("copies", [(4, 4, 4), (4,) * 8])
-def test_smooth_scenes_at_any_angle(group, copies, name, positional, float64):
-    if group is SO3 and len(copies) > 3:
-        pytest.skip("eight degrees in space take minutes")
-    field_type = FieldType(group, copies)
-    options = {"num_heads": 2, "positional": positional}
-    layer = sf.nn.Attention(field_type, **options) if name == "attention" else sf.nn.Encoder(field_type, **options)
-    assert disc_error(layer) < 1e-2
+@pytest.mark.parametrize(
+    ("group", "degrees"),
+    [(SO2, 3), pytest.param(SO2, 8, marks=pytest.mark.slow), pytest.param(SO3, 3, marks=pytest.mark.slow)],
+    ids=str,
+)
+def test_smooth_scenes_have_small_error_at_any_angle(group, degrees, float64):
+    """Attention alone and a whole encoder, with and without positions; eight degrees take minutes in 3D."""
+    field_type = FieldType(group, (4,) * degrees)
+    for make, positional in product((sf.nn.Attention, sf.nn.Encoder), (True, False)):
+        assert disc_error(make(field_type, num_heads=2, positional=positional)) < 1e-2, (make, positional)
 
 
-def test_the_papers_profile_errs_more():
-    """Why the default has a soft core: next to the center the grid cannot tell degree 4 from 0."""
+def test_paper_profile_has_larger_error():
+    """Reason for the soft default: close to the center the grid cannot distinguish degree 4 from 0."""
     field_type = FieldType(SO2, (4,) * 8)
     errors = {}
     for radial in ("paper", "soft"):
@@ -176,7 +172,7 @@ def test_the_papers_profile_errs_more():
 def disc_error(layer):
     group, size, sigma = layer.in_type.group, *((25, 2.0) if layer.in_type.group is SO2 else (11, 1.5))
     mask = torch.linalg.vector_norm(voxel_coordinates((size,) * group.dim), dim=-1) <= size / 2
-    scene = blobs(layer.in_type, batch=4, sigma=sigma, extent=size / 6)
+    scene = blobs(layer.in_type, batch=2, sigma=sigma, extent=size / 6)
 
     def within_disc(x):
         with torch.no_grad():
@@ -186,37 +182,37 @@ def disc_error(layer):
     return max(equivariance_error(within_disc, R, scene=scene, size=size, **types).total for R in ANGLES[group])
 
 
-@pytest.mark.parametrize("scale", ["paper", "total"])
-@pytest.mark.parametrize("copies", [(8,) * 4, (16, 8, 4)])
-def test_a_fresh_block_looks_around(group, copies, scale):
-    block = sf.nn.TransformerBlock(FieldType(group, copies), num_heads=4, scale=scale)
-    x = block.in_type.randn(4, (8, 8) if group is SO2 else (4, 4, 4))
-    weights = block.attention(block.attention_norm(x), return_weights=True)[1]
-    entropy = -(weights * weights.log()).sum(dim=-1)
-    assert entropy.exp().mean() > 64 / 3
-    assert entropy.exp().mean() < 63.5  # but not at everything alike
+def test_initial_attention_is_spread_over_many_voxels(group):
+    for copies, scale in product(((8,) * 4, (16, 8, 4)), ("paper", "total")):
+        block = sf.nn.TransformerBlock(FieldType(group, copies), num_heads=4, scale=scale)
+        x = block.in_type.randn(4, (8, 8) if group is SO2 else (4, 4, 4))
+        weights = block.attention(block.attention_norm(x), return_weights=True)[1]
+        entropy = -(weights * weights.log()).sum(dim=-1)
+        assert entropy.exp().mean() > 64 / 3, (copies, scale)
+        assert entropy.exp().mean() < 63.5, (copies, scale)  # but not uniform
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", ["encoder", "sequence"])
-def test_eight_blocks_keep_the_size_of_features(group, build):
+def test_eight_blocks_keep_the_norm_of_features(group, build):
     field_type = FieldType(group, (8, 8, 8))
     blocks = (sf.nn.TransformerBlock(field_type, num_heads=2) for _ in range(8))
     net = sf.nn.Encoder(field_type, num_heads=2, depth=8) if build == "encoder" else nn.Sequential(*blocks)
     x = field_type.randn(2, (8, 8) if group is SO2 else (4, 4, 4))
     growth = (net(x).norm() / x.norm()).item()
     assert 0.5 < growth < 2
-    assert growth != pytest.approx(1, abs=1e-2)  # and they do something
+    assert growth != pytest.approx(1, abs=1e-2)  # but the blocks are not the identity
 
 
-def test_the_mlp_is_the_papers(group, float64):
+def test_mlp_matches_the_paper(group, float64):
     mlp = sf.nn.MLP(fields(group))
     assert mlp.hidden == FieldType(group, (8, 4, 0, 4))
-    assert_equivariant(mlp)
+    assert_equivariant(mlp, size=4, batch=1)
     x = mlp.in_type.randn(2, 3)
-    assert not torch.allclose(mlp(2 * x), 2 * mlp(x))  # a fresh one is not linear
+    assert not torch.allclose(mlp(2 * x), 2 * mlp(x))  # nonlinear at initialization
 
 
-def test_masks_and_dropout_pass_through(group):
+def test_mask_and_dropout_are_applied(group):
     encoder = sf.nn.Encoder(fields(group), num_heads=2, depth=2, dropout=0.5)
     x = fields(group).randn(2, 4)
     mask = torch.rand(2, *x.shape[2:]) > 0.5
@@ -236,7 +232,7 @@ def test_one_block_trains_on_4096_voxels(space):
     target = field_type.randn(1, space)
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=3e-3)
     losses = []
-    for _ in range(4):
+    for _ in range(2):
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(encoder(x), target)
         loss.backward()
@@ -247,7 +243,7 @@ def test_one_block_trains_on_4096_voxels(space):
 
 
 @pytest.mark.slow
-def test_one_block_goes_forward_and_backward_on_13824_voxels():
+def test_one_block_runs_forward_and_backward_on_13824_voxels():
     field_type = FieldType(SO3, (1, 1))
     encoder = sf.nn.Encoder(field_type, num_heads=1)
     x = field_type.randn(1, 24).requires_grad_()
@@ -256,20 +252,26 @@ def test_one_block_goes_forward_and_backward_on_13824_voxels():
     assert all(parameter.grad.abs().sum() > 0 for parameter in encoder.parameters())
 
 
-@pytest.mark.parametrize("depth", [0, True, 2.5])
-def test_words_for_a_wrong_depth(group, depth, unchecked):
-    with pytest.raises(ValueError, match="depth is an integer >= 1, got"):
-        sf.nn.Encoder(fields(group), num_heads=2, depth=depth)
+def test_invalid_depth_raises(group, unchecked):
+    for depth in (0, True, 2.5):
+        with pytest.raises(ValueError, match=f"depth is an integer >= 1, got {depth}"):
+            sf.nn.Encoder(fields(group), num_heads=2, depth=depth)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_export(group, implementation, dynamic):
-    encoder = sf.nn.Encoder(fields(group), num_heads=2, implementation=implementation).eval()
-    x = fields(group).randn(2, (4, 5, 3)[: group.dim])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("group", "implementation", "dynamic"),
+    [(SO2, "dense", False), (SO2, "blockwise", True), (SO3, "dense", True), (SO3, "blockwise", False)],
+    ids=str,
+)
+def test_export_gives_the_same_output(group, implementation, dynamic, unchecked):
+    """With a fixed and with a dynamic batch size."""
+    field_type = FieldType(group, (2, 2))
+    encoder = sf.nn.Encoder(field_type, num_heads=2, implementation=implementation).eval()
+    x = field_type.randn(2, (4, 5, 3)[: group.dim])
     shapes = ({0: torch.export.Dim.DYNAMIC},) if dynamic else None
     program = torch.export.export(encoder, (x,), dynamic_shapes=shapes).module()
-    x = fields(group).randn(3 if dynamic else 2, (4, 5, 3)[: group.dim])
+    x = field_type.randn(3 if dynamic else 2, (4, 5, 3)[: group.dim])
     assert_close(program(x), encoder(x), rtol=1e-4, atol=1e-5)
-    R = group.grid_rotations()[1]  # a table made while tracing must not stay behind
+    R = group.grid_rotations()[1]  # the table built while tracing must not be cached
     assert equivariance_error(encoder, R, x=x).total < 1e-5

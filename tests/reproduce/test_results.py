@@ -13,6 +13,8 @@ from steerformer.reproduce import results
 from steerformer.reproduce.results_page import presets_table, write_page
 from steerformer.reproduce.results_segmentation import dice_sweeps
 
+pytestmark = pytest.mark.slow
+
 
 def write_run(folder, *, data, finished=True, accuracy=0.75, evaluations=None):
     """Write a run folder without weights."""

@@ -22,6 +22,7 @@ print(kept_share(), keep_freed_memory(), kept_share())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has the option")
 def test_freed_memory_is_kept():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)

@@ -18,6 +18,8 @@ from training import tiny
 from training.interruptions import InterruptAtStep, PowerCutError
 from training.tiny import STEPS, assert_same_run, read_metrics
 
+pytestmark = pytest.mark.slow
+
 ATTENTION = {"depth": 1, "num_heads": 2, "attention_dropout": 0.2}  # in addition to dropout in the head, and EMA
 VARIANTS = {
     "augmented, accumulated": {"data": {"augment": "rotate"}, "accumulate": 2},

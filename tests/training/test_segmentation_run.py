@@ -14,6 +14,8 @@ from training.interruptions import InterruptAtStep, PowerCutError
 from training.spots import STEPS, experiment, write_spots
 from training.tiny import assert_same_run, read_metrics
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):

@@ -50,8 +50,6 @@ def predict(
 
     with one_line_errors():
         opened = open_run(run)
-        if not opened.is_segmentation and (memory or probabilities or overlay):
-            fail("--memory, --probabilities and --overlay are for segmentation models, and this one classifies.")
         found = opened.predict_files(
             files,
             out,

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType, is_integer, require_field_type
-from steerformer.nn.attend import Implementation, attend, attention_weights, require_implementation, require_small_map
+from steerformer.nn.attention_core import (
+    Implementation,
+    attend,
+    attention_weights,
+    require_implementation,
+    require_small_map,
+)
 from steerformer.nn.linear import Linear
 from steerformer.nn.ops import require_space
 from steerformer.nn.position import PositionalEncoding, Radial
@@ -38,7 +44,7 @@ class Attention(ExactConstants):
         positional: add positional encodings; without them attention ignores where voxels are.
         radial: radial profile of the encodings, ``"soft"``, ``"paper"`` or a function; see :class:`PositionalEncoding`.
         spacing: voxel spacing along each axis; 1 if not given.
-        implementation: ``"dense"``, ``"blockwise"`` or ``"auto"``; see :func:`~steerformer.nn.attend.attend`.
+        implementation: ``"dense"``, ``"blockwise"`` or ``"auto"``; see :func:`~steerformer.nn.attention_core.attend`.
 
     Shape:
         - Input: $(N, C, *space)$ with batch size $N$, $C$ = ``field_type.channels`` and two spatial axes for images,

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from steerformer.nn.blockwise import attend_blocks, weights_in_blocks
+from steerformer.nn.attention_blockwise import attend_blocks, weights_in_blocks
 from steerformer.nn.ops import is_functional, without_autocast
 
 Implementation = Literal["auto", "dense", "blockwise"]
