@@ -60,7 +60,7 @@ def write_report(found: Sequence[Measured], path: Path, *, quick: bool) -> Path:
 
 def _headline(found: Sequence[Measured]) -> str:
     read = ", ".join(f"{html.escape(row.name)} <b>{row.test_accuracy:.1%}</b>" for row in found)
-    changes = ", ".join(_change(row.grid_rotations) for row in found)
+    changes = ", ".join(f"{_change(row.grid_rotations)} ({html.escape(row.name)})" for row in found)
     return f"Accuracy on rotated digits: {read}. A rotation by 90 degrees changes the logits by {changes}."
 
 
