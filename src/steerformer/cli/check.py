@@ -34,16 +34,22 @@ def check(
 ) -> None:
     """Is a trained model equivariant? Its logits, its layers, and accuracy or Dice against the rotation angle.
 
-    Rotations of the grid, by multiples of 90 degrees, map voxels to voxels, so an equivariant classifier keeps
-    its logits up to rounding, and the logits of an equivariant segmentation model rotate with the voxels. Otherwise the
-    command reports it and exits with code 1, as it must for a plain CNN.
+    Rotations of the grid, by multiples of 90 degrees, map voxels to voxels,
+    so an equivariant classifier keeps its logits up to rounding, and the
+    logits of an equivariant segmentation model rotate with the voxels.
+    Otherwise the command reports it and exits with code 1, as it must for a
+    plain CNN.
 
-    Other rotations are measured on test samples, which have to be interpolated, and layer by layer on smooth analytic
-    scenes. Accuracy against angle starts from upright test samples, where the data set has them.
+    Other rotations are measured on test samples, which have to be
+    interpolated, and layer by layer on smooth analytic scenes. Accuracy
+    against angle starts from upright test samples, where the data set has
+    them.
 
-    Segmentations are rotated back and compared with those of the upright samples and with the true labels: Dice
-    against angle. 'interpolation only' is what a perfectly equivariant model would reach. '--control RUN2' shows
-    another model beside it, such as one that is not equivariant.
+    Segmentations are rotated back and compared with those of the upright
+    samples and with the true labels: Dice against angle. 'interpolation
+    only' is what a perfectly equivariant model would reach. '--control
+    RUN2' shows another model beside it, such as one that is not
+    equivariant.
     """
     from steerformer import open_run
     from steerformer.cli.progress import progress_bar

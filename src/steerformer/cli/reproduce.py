@@ -15,8 +15,9 @@ def reproduce(
 ) -> None:
     """Write results.md: results of runs beside the paper's.
 
-    'steerformer reproduce results --runs runs' adds the metrics of all run folders to results.json first; without
-    --runs the page is written from results.json alone.
+    'steerformer reproduce results --runs runs' adds the metrics of all run
+    folders to results.json first; without --runs the page is written from
+    results.json alone.
     """
     from steerformer.reproduce.results_page import reproduce_results
 
