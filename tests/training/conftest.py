@@ -11,8 +11,17 @@ from training import tiny
 
 
 @pytest.fixture(autouse=True, scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with tiny.synthetic_digits(tmp_path_factory.mktemp("digits")):
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the digits and their cache."""
+    folder = tmp_path_factory.mktemp("digits")
+    with tiny.synthetic_digits(folder):
+        yield folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(digits: Path) -> Iterator[None]:
+    """Other tests in this process may have chosen another cache since."""
+    with tiny.digits_cache(digits):
         yield
 
 
@@ -25,9 +34,10 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run; only read."""
-    return train_run(tiny.experiment(epochs=1), tmp_path_factory.mktemp("runs") / "finished")
+    with tiny.digits_cache(digits):
+        return train_run(tiny.experiment(epochs=1), tmp_path_factory.mktemp("runs") / "finished")
 
 
 @pytest.fixture

@@ -41,9 +41,16 @@ def write_digits(path):
 @contextmanager
 def synthetic_digits(folder):
     """Make experiments read synthetic digits from ``folder``, and cache them there."""
+    with digits_cache(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DATA, "root", str(write_digits(folder / "digits.npz")))
+        yield
+
+
+@contextmanager
+def digits_cache(folder):
+    """Cache data in ``folder``."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STEERFORMER_CACHE", str(folder / "cache"))
-        patch.setitem(DATA, "root", str(write_digits(folder / "digits.npz")))
         yield
 
 
