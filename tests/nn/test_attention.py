@@ -1,24 +1,21 @@
-"""Attention against the paper's equations, in both implementations; masks, gradients, weights and errors."""
+"""Attention against the paper's equations, in both implementations; masks, gradients, weights and memory."""
 
 import copy
 import itertools
 import math
-import pickle
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
-from torch.library import opcheck
 from torch.testing import assert_close
 
 import steerformer as sf
 from measure import Contestant, peak_memory
 from nn import attention_oracle
+from nn.attention_inputs import core_inputs, fields, grid, some_mask
 from steerformer import SO2, SO3, FieldType
 from steerformer.nn import attention_blockwise as blockwise
 from steerformer.nn.attention_core import attend, attention_weights
-from steerformer.nn.position import offset_table
 
 IMPLEMENTATIONS = ["dense", "blockwise"]
 PHI = {
@@ -39,20 +36,6 @@ def small_blocks(monkeypatch):
     """Blocks of a few queries that end within rows of the grid."""
     monkeypatch.setattr(blockwise, "_BLOCK", 1)
     monkeypatch.setattr(blockwise, "_LEAST_QUERIES", 5)
-
-
-def fields(group, copies=(4, 2, 2)):
-    return FieldType(group, copies)
-
-
-def grid(group):
-    return (3, 4) if group is SO2 else (2, 3, 2)
-
-
-def some_mask(batch, space):
-    mask = torch.rand(batch, *space) > 0.4
-    mask[0] = True
-    return mask
 
 
 @pytest.mark.parametrize(
@@ -142,16 +125,6 @@ def test_blockwise_second_derivative_raises(group):
     (gradient,) = torch.autograd.grad(out.square().sum(), inputs[0], create_graph=True)
     with pytest.raises(RuntimeError, match=r"first derivatives only; .* implementation='dense'"):
         gradient.sum().backward()
-
-
-def core_inputs(group):
-    layer = sf.nn.Attention(fields(group, (2, 2)), num_heads=2)
-    tokens = math.prod(grid(group))
-    shape = (2, 2, layer.in_type.channels // 2)
-    q, k, v = (torch.randn(*shape, tokens, requires_grad=True) for _ in range(3))
-    rows = layer.key_position.matrix().shape[1]
-    maps = [torch.randn(*shape[1:], rows, requires_grad=True) for _ in range(2)]
-    return (q, k, v, *maps), layer.key_position.table(grid(group))
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -262,62 +235,6 @@ def test_half_precision_is_computed_in_float32(group, implementation):
     assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]))
 
 
-def test_tables_are_shared_and_not_in_state_dict(group):
-    first, second = (sf.nn.Attention(fields(group), num_heads=2) for _ in range(2))
-    space = grid(group)
-    assert first.key_position.table(space) is second.value_position.table(space)
-    first(first.in_type.randn(1, space))
-    assert set(first.state_dict()) == {name for name, _ in first.named_parameters()}
-    second.load_state_dict(first.state_dict())
-    x = first.in_type.randn(1, (6,) * group.dim)
-    assert torch.equal(first(x), second(x))
-    assert torch.equal(pickle.loads(pickle.dumps(first))(x), second(x))
-
-
-def test_double_uses_float64_tables(group):
-    """The float64 table must not be a cast of the float32 table that was built first."""
-    layer = sf.nn.Attention(fields(group), num_heads=2)
-    x = layer.in_type.randn(1, grid(group), dtype=torch.float64)
-    layer(x.float())
-    layer.double()
-    R = group.grid_rotations()[1]
-    rotated = layer(layer.in_type.rotate(x, R))
-    assert_close(rotated, layer.in_type.rotate(layer(x), R), rtol=0, atol=1e-13)
-    table = layer.key_position.table((4,) * group.dim)
-    assert table.dtype == torch.float64
-    assert (table != table.float().double()).any()
-
-
-def test_table_built_in_any_mode_works_in_training(group):
-    """Grids that no other test uses, because the first call builds the shared table."""
-    layer = sf.nn.Attention(fields(group), num_heads=2, implementation="blockwise")
-    sizes = [(4, 9), (4, 10), (4, 11)] if group is SO2 else [(1, 4, 9), (1, 4, 10), (1, 4, 11)]
-    inputs = [layer.in_type.randn(1, size) for size in sizes]
-    with torch.inference_mode():
-        layer(inputs[0])
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        layer.key_position.table(sizes[1])
-    dense = sf.nn.Attention(fields(group), num_heads=2, implementation="dense")
-    torch.func.grad(lambda x: dense(x).sum())(inputs[2])
-    for x in inputs:
-        layer(x).sum().backward()
-    assert type(layer.key_position.table(sizes[1])) is torch.Tensor
-
-
-@pytest.mark.slow
-def test_custom_operators_pass_opcheck(group):
-    """Shapes, strides and gradients: torch's own checks for custom operators."""
-    (q, k, v, *_), table = core_inputs(group)
-    rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
-    opcheck(blockwise.attend_blocks, (q, k, v, rows, table, None))
-    opcheck(blockwise.attend_blocks, (q, k, v, rows, table, some_mask(2, (q.shape[-1],))))
-    content, position = blockwise.attend_blocks(q, k, v, rows, table, None)
-    tensors = [x.detach() for x in (content, position, q, k, v, rows, table)]
-    opcheck(blockwise.attend_blocks_backward, (*tensors, None, content.detach(), position.detach()))
-    arguments = (group.name, [0, 1], "soft", list(grid(group)), [1.0] * group.dim, table.shape[-1], torch.zeros(1))
-    opcheck(offset_table, arguments)
-
-
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_empty_batches_and_single_voxels(group, implementation):
     layer = sf.nn.Attention(fields(group), num_heads=2, implementation=implementation)
@@ -343,43 +260,3 @@ def peak_of_training(group, factor):
     training = Contestant("attention", lambda: layer(x), backward=True)
     training.run()  # warm up threads and tables
     return peak_memory(training)
-
-
-def test_invalid_arguments_raise(group, unchecked):
-    attention = sf.nn.Attention
-    with pytest.raises(ValueError, match=r"divide the copies of every degree of 4x0\+2x1\+2x2, got 4; possible: 1, 2"):
-        attention(fields(group), num_heads=4)
-    with pytest.raises(ValueError, match="num_heads is an integer >= 1, got 0"):
-        attention(fields(group), num_heads=0)
-    with pytest.raises(ValueError, match=r"takes complex fields, .*lift an image with Conv"):
-        attention(FieldType.image(group, 2), num_heads=1)
-    with pytest.raises(ValueError, match="scale is 'paper' or 'total', got 'none'"):
-        attention(fields(group), num_heads=2, scale="none")
-    with pytest.raises(ValueError, match="implementation is 'auto', 'dense' or 'blockwise', got 'flash'"):
-        attention(fields(group), num_heads=2, implementation="flash")
-    with pytest.raises(ValueError, match=r"radial is 'soft', 'paper' or a function .*, got 'gauss'"):
-        attention(fields(group), num_heads=2, radial="gauss")
-    with pytest.raises(ValueError, match="spacing is one positive number for each"):
-        attention(fields(group), num_heads=2, spacing=(1.0,) * 4)
-    with pytest.raises(ValueError, match=r"returns a finite number for each distance .* does not for degree 0"):
-        attention(fields(group), num_heads=2, radial=lambda r, degree: 1 / r)
-    with pytest.raises(ValueError, match=r"radial is a fixed function, got a module; .* override"):
-        attention(fields(group), num_heads=2, radial=torch.nn.Linear(1, 1))
-    layer = attention(fields(group), num_heads=2)
-    x = layer.in_type.randn(2, grid(group))
-    with pytest.raises(ValueError, match="return_weights is True, False or 'max', got 'all'"):
-        layer(x, return_weights="all")
-    with pytest.raises(ValueError, match=r"a mask is boolean, True for valid voxels, .*got torch.float32"):
-        layer(x, torch.ones(2, *grid(group)))
-    with pytest.raises(ValueError, match=r"of shape \(batch, \*space\)"):
-        layer(x, torch.ones(1, *grid(group), dtype=torch.bool))
-    with pytest.raises(ValueError, match="Attention takes"):
-        layer(x[:, 1:])
-    layer.value_position = sf.nn.PositionalEncoding(fields(group), radial="paper")
-    with pytest.raises(ValueError, match="keys and values share one table: give both the same radial and spacing"):
-        layer(x)
-    inputs, table = core_inputs(group)
-    with pytest.raises(ValueError, match=r"neither torch.func nor a learned table of positions; .*'dense' or 'auto'"):
-        attend(*inputs, table.clone().requires_grad_(), implementation="blockwise")
-    with pytest.raises(ValueError, match="the table of offsets belongs to a grid of"):
-        attend(*(value[..., 1:] for value in inputs[:3]), *inputs[3:], table)
