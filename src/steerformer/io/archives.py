@@ -39,5 +39,5 @@ def _opened(path: Path) -> Iterator[Any]:
         raise
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}.") from None
-    except Exception:  # a damaged header can raise any kind of error
-        raise DataError(f"{path} is damaged, or holds more than plain arrays of numbers.") from None
+    except Exception as error:  # a damaged header can raise any kind of error; the cause stays attached
+        raise DataError(f"{path} is damaged, or holds more than plain arrays of numbers.") from error

@@ -84,5 +84,5 @@ def _pixels(path: Path, *, palettes: bool = True) -> tuple[str, np.ndarray]:
                 return image.mode, np.array(image)
     except PermissionError as error:
         raise DataError(f"cannot read {path}: {error.strerror}.") from None
-    except Exception:  # every format raises its own errors
-        raise DataError(f"{path} cannot be read as an image: it is truncated, damaged or of another format.") from None
+    except Exception as error:  # every format raises its own errors; the cause stays attached
+        raise DataError(f"{path} cannot be read as an image: it is truncated, damaged or of another format.") from error

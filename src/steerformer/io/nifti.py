@@ -174,7 +174,7 @@ def _explained(path: Path, kind: str) -> Iterator[None]:
         raise DataError(f"cannot read {path}: {error.strerror}.") from None
     except MemoryError:  # not a defect of the file
         raise
-    except Exception:
-        raise DataError(f"{path} cannot be read as {kind}: it is truncated, damaged or of another format.") from None
+    except Exception as error:  # nibabel and numpy raise many kinds; the cause stays attached
+        raise DataError(f"{path} cannot be read as {kind}: it is truncated, damaged or of another format.") from error
     finally:
         logger.disabled = before
