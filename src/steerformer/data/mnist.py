@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from steerformer.data.dataset import Progress, no_progress
-from steerformer.io.archives import array_names, read_npz
+from steerformer.io.archives import array_names, find_npz, read_npz
 from steerformer.io.errors import DataError
 
 IDX = {
@@ -88,14 +88,10 @@ def find(root: Path | None) -> Digits:
             if missing:
                 raise DataError(f"{root} has only some of the {kind} files; missing: {', '.join(missing)}.")
             return Digits(kind, tuple(path for path in found if path))
-    archives = sorted(root.rglob("*.npz"))
-    if len(archives) > 1:
-        raise DataError(
-            f"{root} holds several .npz files ({archives[0].name}, {archives[1].name}, ...); set root to one of them."
-        )
-    if not archives:
+    archive = find_npz(root)
+    if archive is None:
         raise DataError(f"there are no digits in {root}; get {'; or '.join(SOURCES)}.")
-    return Digits("npz", (archives[0],))
+    return Digits("npz", (archive,))
 
 
 def _below(root: Path, name: str) -> Path | None:

@@ -10,7 +10,7 @@ import torch
 from steerformer.data.cases import CaseFiles, load_cases, read_labeled_scan
 from steerformer.data.config import PH2Config
 from steerformer.data.dataset import Progress, Splits, no_progress
-from steerformer.io.archives import array_names, read_npz
+from steerformer.io.archives import array_names, find_npz, read_npz
 from steerformer.io.errors import DataError
 from steerformer.io.images import convert_channels
 from steerformer.io.labels import validate_labels
@@ -50,13 +50,9 @@ def find(config: PH2Config) -> Photographs:
     for place in (root, root / "PH2 Dataset images"):
         if cases := _folders(place):
             return Photographs(tuple(_from_folder(case, config) for case in cases), place)
-    archives = sorted(root.glob("*.npz"))
-    if len(archives) > 1:
-        raise DataError(
-            f"{root} holds several .npz files ({archives[0].name}, {archives[1].name}, ...); set root to one of them."
-        )
-    if archives:
-        return _from_arrays(archives[0], config)
+    archive = find_npz(root, recursive=False)
+    if archive is not None:
+        return _from_arrays(archive, config)
     deeper = sorted(root.rglob("PH2 Dataset images"))
     if not deeper or not _folders(deeper[0]):
         raise DataError(f"{root} does not hold PH2: neither 'PH2 Dataset images' with folders IMD... nor an .npz file.")

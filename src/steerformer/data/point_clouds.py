@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steerformer.data import cache, meshes
 from steerformer.data.dataset import Progress, no_progress
-from steerformer.io.archives import array_names, read_npz
+from steerformer.io.archives import array_names, find_npz, read_npz
 from steerformer.io.errors import DataError
 
 CLASSES = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")
@@ -55,14 +55,10 @@ def find(root: Path | None) -> PointClouds:
         return PointClouds("off", files)
     if files := _find_h5(root):
         return PointClouds("h5", files)
-    archives = sorted(root.rglob("*.npz"))
-    if len(archives) > 1:
-        raise DataError(
-            f"{root} holds several .npz files ({archives[0].name}, {archives[1].name}, ...); set root to one of them."
-        )
-    if not archives:
+    archive = find_npz(root)
+    if archive is None:
         raise DataError(f"there is no ModelNet10 in {root}; {advice}")
-    return PointClouds("npz", (archives[0],))
+    return PointClouds("npz", (archive,))
 
 
 def _find_off(root: Path) -> tuple[Path, ...]:

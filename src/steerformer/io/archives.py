@@ -11,6 +11,15 @@ import numpy as np
 from steerformer.io.errors import DataError
 
 
+def find_npz(root: Path, *, recursive: bool = True) -> Path | None:
+    """The .npz file in a folder, if there is one; a :class:`DataError` if there are several."""
+    found = sorted(root.rglob("*.npz") if recursive else root.glob("*.npz"))
+    if len(found) > 1:
+        names = f"{found[0].name}, {found[1].name}, ..."
+        raise DataError(f"{root} holds several .npz files ({names}); set root to one of them.")
+    return found[0] if found else None
+
+
 def array_names(path: Path) -> set[str]:
     """Names of the arrays in an .npz file."""
     with _opened(path) as archive:
