@@ -36,3 +36,11 @@ def unchecked() -> Iterator[None]:
     """Disable jaxtyping's runtime checks: they raise before the library's own errors, and they take time."""
     with without_type_checks():
         yield
+
+
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of preprocessed data for one file of tests, instead of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STEERFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

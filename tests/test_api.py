@@ -21,12 +21,7 @@ from steerformer.config import ConfigError
 from steerformer.io.errors import DataError
 from steerformer.training import Reporter
 
-
-@pytest.fixture(scope="module", autouse=True)
-def cache_folder(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STEERFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")

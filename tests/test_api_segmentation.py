@@ -22,11 +22,7 @@ from steerformer.runs import ExperimentConfig
 SPACING = (1.0, 1.0, 2.0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache_folder(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STEERFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
