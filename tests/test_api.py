@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,6 +196,15 @@ class TestClassifier:
         assert prediction.probabilities == pytest.approx(
             classifier.predict(images_of(classifier, 1))[0].probabilities, abs=1e-5
         )
+
+    def test_data_with_a_relative_path_are_asked_for_elsewhere(self, classifier, tmp_path, monkeypatch):
+        """A run is opened in another folder than the one in which it was trained."""
+        data = classifier.config.data.model_copy(update={"root": Path("classes")})
+        moved = replace(classifier, config=classifier.config.model_copy(update={"data": data}))
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(DataError, match=r"there is no classes here: .* give data\.root=PATH\.$"):
+            moved.evaluate()
+        assert moved.evaluate([f"data.root={classifier.config.data.root}"]).metrics["samples"]
 
     def test_saving_an_evaluation_does_not_draw(self, classifier, monkeypatch):
         for name in [name for name in sys.modules if name.startswith(("steerformer.plots", "matplotlib"))]:

@@ -17,6 +17,7 @@ from steerformer.infer.progress_bars import ProgressBar, no_progress_bar
 from steerformer.infer.window_memory import WindowMemory
 from steerformer.infer.windows import predict_logits
 from steerformer.io.atomic import write_atomic, write_json
+from steerformer.io.errors import DataError
 from steerformer.io.scans import Scan
 from steerformer.metrics.accuracy import classification_scores
 from steerformer.metrics.case_scores import CaseScores, case_table, summarize_cases
@@ -43,6 +44,11 @@ def load_run_data(
             raise ConfigError(f"only data.* can be changed for a trained model, got {word!r}.")
     values = override({"data": adapt(run.config.data).model_dump()}, overrides)["data"]
     config: DataConfig = validate(DataConfig, values, where="data")
+    if config.root is not None and not config.root.is_absolute() and not config.root.exists():
+        raise DataError(
+            f"there is no {config.root} here: {run.folder} names its data relative to the folder in which it was "
+            f"trained; give data.root=PATH."
+        )
     splits = load(config)
     require_compatible(run.model, splits, run.config)
     if splits.classes != run.classes and not all(name.isdigit() for name in run.classes):
