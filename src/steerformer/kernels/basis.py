@@ -105,6 +105,7 @@ class KernelBasis(ExactConstants):
             for (out, inp), (paths, _) in zip(self.pairs, coupled, strict=True)
         ]
         self.num_weights = sum(math.prod(shape) for shape in self.weight_shapes)
+        self.function_parts = 2 if coupled[0][1].is_complex() else 1
         for i, (_, values) in enumerate(coupled):
             self.register_constant(f"_pair{i}", _complex_columns(values))
 
@@ -115,20 +116,31 @@ class KernelBasis(ExactConstants):
 
     def assemble(self, weights: Float[Tensor, "part weight"]) -> Float[Tensor, "2 half_out half_in *points"]:
         """Real and imaginary part of the complex kernel, with channels ordered as in the field types."""
+        blocks = iter(self._block(i, piece) for i, piece in enumerate(self.split(weights)))
+        rows = [torch.cat([next(blocks) for _ in self.in_type.degrees], dim=2) for _ in self.out_type.degrees]
+        return torch.cat(rows, dim=1)
+
+    def functions(self, i: int) -> Float[Tensor, "part path order_out order_in *points"]:
+        """Basis kernels between the degrees ``pairs[i]``, without the imaginary part if there is none."""
+        out, inp = (self.in_type.group.irrep_dim(degree) for degree in self.pairs[i])
+        paths = self.weight_shapes[i][2]
+        columns = self.constant(f"_pair{i}")[:paths].view(paths, 2, out, inp, *self.points_shape)
+        return columns.movedim(1, 0)[: self.function_parts]
+
+    def split(self, weights: Float[Tensor, "part weight"]) -> list[Float[Tensor, "part _ _ _"]]:
+        """Weights of each of :attr:`pairs`, ``(part, copy out, copy in, path)``."""
         if weights.shape != (self.weight_parts, self.num_weights):
             expected = (self.weight_parts, self.num_weights)
             raise ValueError(f"this basis takes weights of shape {expected}, got {tuple(weights.shape)}.")
-        pieces = iter(weights.split([math.prod(shape) for shape in self.weight_shapes], dim=1))
-        blocks = iter(self._block(i, next(pieces)) for i in range(len(self.pairs)))
-        rows = [torch.cat([next(blocks) for _ in self.in_type.degrees], dim=2) for _ in self.out_type.degrees]
-        return torch.cat(rows, dim=1)
+        pieces = weights.split([math.prod(shape) for shape in self.weight_shapes], dim=1)
+        return [piece.unflatten(1, shape) for piece, shape in zip(pieces, self.weight_shapes, strict=True)]
 
     def _block(self, i: int, weights: Tensor) -> Tensor:
         """Kernel of one pair of degrees, ``(2, orders_out * copies_out, orders_in * copies_in, *points)``."""
         out, inp = (self.in_type.group.irrep_dim(degree) for degree in self.pairs[i])
         copies_out, copies_in, paths = self.weight_shapes[i]
         values = self.constant(f"_pair{i}")  # path columns, 2 * orders_out * orders_in * points
-        weights = weights.reshape(self.weight_parts, copies_out * copies_in, paths)
+        weights = weights.flatten(1, 2)
         if self.weight_parts == 1:
             kernel = weights[0] @ values[:paths]
         else:  # (a + ib)(c + id) as one product of both parts of the weight with both parts of the function

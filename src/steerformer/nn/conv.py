@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -11,10 +11,22 @@ from torch._guards import detect_fake_mode
 
 from steerformer.fields import FieldType, require_field_type
 from steerformer.kernels import Family, KernelBasis, Spectrum, VoxelKernels
-from steerformer.kernels.basis import real_kernel
 from steerformer.kernels.voxels import DEFAULT_SPECTRUM, Normalization
-from steerformer.nn.bands import Band, bands
-from steerformer.nn.ops import convolve, is_traced, per_axis, require_dtype, require_space, without_autocast
+from steerformer.nn.bands import bands
+from steerformer.nn.conv_basis import basis_convolve
+from steerformer.nn.conv_cost import Implementation, cheapest_implementation
+from steerformer.nn.conv_direct import direct_convolve, direct_kernels
+from steerformer.nn.conv_spectral import spectral_convolve
+from steerformer.nn.conv_tiles import axes_of
+from steerformer.nn.ops import (
+    convolve,
+    is_autocast,
+    is_traced,
+    per_axis,
+    require_dtype,
+    require_space,
+    without_autocast,
+)
 
 
 class Conv(nn.Module):
@@ -31,8 +43,9 @@ class Conv(nn.Module):
     adjusted equally on both sides of an axis. Where no integer padding centers it (an odd kernel with stride 2 on an
     even grid), the call raises ``ValueError`` with advice.
 
-    It costs three real convolutions between complex fields, one if either side is real. In eval mode without gradients
-    the kernel is cached until the weights change. Each call compares them, which on a GPU waits for pending work.
+    ``"direct"`` costs at most three real convolutions between complex fields, one if either side is real. In eval mode
+    without gradients the kernel is cached until the weights change. Each call compares them, which on a GPU waits for
+    pending work.
 
     Args:
         in_type: type of the input.
@@ -48,6 +61,10 @@ class Conv(nn.Module):
         normalization: ``"norm"`` or ``"response"``; see :class:`~steerformer.kernels.VoxelKernels`.
         spectrum: power spectrum of the signals that purity refers to.
         spacing: voxel spacing, for all axes or for each; 1 if not given.
+        implementation: ``"direct"`` takes torch's convolution with the assembled kernel; ``"spectral"`` multiplies
+            spectra, much less work for large kernels and many channels; ``"basis"`` applies the functions of the basis
+            first and mixes channels afterwards, for few input channels or few outputs. All agree up to rounding;
+            ``"auto"`` chooses on CPUs by the number of operations.
 
     Shape:
         - Input: $(N, C_{in}, *space)$ with batch size $N$, $C_{in}$ = ``in_type.channels`` and two spatial axes for
@@ -76,12 +93,15 @@ class Conv(nn.Module):
         normalization: Normalization = "norm",
         spectrum: Spectrum = DEFAULT_SPECTRUM,
         spacing: float | Sequence[float] | None = None,
+        implementation: Implementation = "auto",
     ) -> None:
         super().__init__()
         require_field_type(in_type, "Conv")
         require_field_type(out_type, "Conv")
         dim = in_type.group.dim
-        self.in_type, self.out_type = in_type, out_type
+        if implementation not in get_args(Implementation):
+            raise ValueError(f"implementation is one of {get_args(Implementation)}, got {implementation!r}.")
+        self.in_type, self.out_type, self.implementation = in_type, out_type, implementation
         self.kernel_size = per_axis(kernel_size, dim, "kernel_size")
         self.stride = per_axis(stride, dim, "stride")
         same = isinstance(padding, str) and padding == "same"  # an array would compare elementwise
@@ -136,56 +156,45 @@ class Conv(nn.Module):
         """Convolve a field of type ``in_type``."""
         require_space(self.in_type, x, "Conv")
         require_dtype(x, self.weight, "Conv")
-        apply = partial(convolve, stride=self.stride, padding=self._margins(x.shape[2:]), dilation=self.dilation)
-        parts = x.chunk(self.in_type.parts, dim=1)
-        found = [
-            self._convolve_band([part[:, band.inp] for part in parts], kernels, apply)
-            for band, kernels in zip(self._bands, self._kernels(), strict=True)
-            if band.inp.stop
-        ]
-        if len(self._bands) == 1:
-            return torch.cat(found[0], dim=1) if len(found[0]) > 1 else found[0][0]
-        reached = iter(found)
-        full = [next(reached) if band.inp.stop else self._zeros(band, found[0][0]) for band in self._bands]
-        return torch.cat([piece for pieces in zip(*full, strict=True) for piece in pieces], dim=1)
+        padding = self._margins(x.shape[2:])
+        in_parts, out_parts = self.in_type.parts, self.out_type.parts
+        implementation = self._implementation(x, padding)
+        if implementation == "spectral":
+            kernel, where = self._kernel("spectral"), (self.stride, padding, self.dilation)
+            return spectral_convolve(x, kernel, *where, in_parts=in_parts, out_parts=out_parts)
+        apply = partial(convolve, stride=self.stride, padding=padding, dilation=self.dilation)
+        if implementation == "basis":
+            return basis_convolve(x, self.weight, self.basis, apply)
+        kernels = self._kernel("direct")
+        return direct_convolve(x, kernels, self._bands, apply, in_parts=in_parts, out_parts=out_parts)
 
-    def _zeros(self, band: Band, like: Tensor) -> list[Tensor]:
-        """Zeros for the output degrees that no kernel reaches."""
-        shape = (like.shape[0], band.out.stop - band.out.start, *like.shape[2:])
-        return [like.new_zeros(shape)] * self.out_type.parts
+    def _implementation(self, x: Tensor, padding: Sequence[int]) -> Implementation:
+        if self.implementation != "auto":
+            return self.implementation
+        is_plain = not (is_autocast(x) or is_traced(x, self.weight) or _is_stand_in(self.weight))
+        if not is_plain or x.device.type != "cpu" or x.dtype.itemsize < 4:
+            return "direct"
+        axes = axes_of(x.shape[2:], self.kernel_size, self.stride, padding, self.dilation)
+        gradient = torch.is_grad_enabled() and x.requires_grad
+        return cheapest_implementation(self.basis, x.shape[0], axes, input_gradient=gradient)
 
-    def _convolve_band(
-        self, parts: list[Tensor], kernels: tuple[Tensor, ...], apply: Callable[..., Tensor]
-    ) -> list[Tensor]:
-        """Parts of the output, one tensor each, or one tensor for both if there is a single band."""
-        if len(kernels) == 3:
-            real, imaginary = parts
-            # Gauss's trick: three real products instead of four
-            a, b, both = apply(real, kernels[0]), apply(imaginary, kernels[1]), apply(real + imaginary, kernels[2])
-            return [a - b, both - a - b]
-        whole = apply(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), kernels[0])
-        return [whole] if len(self._bands) == 1 else list(whole.chunk(self.out_type.parts, dim=1))
-
-    def _kernels(self) -> list[tuple[Tensor, ...]]:
+    def _kernel(self, implementation: Literal["direct", "spectral"]) -> Any:
+        """The assembled kernel in the form that the implementation takes, from the cache if it is valid."""
         wants_gradient = torch.is_grad_enabled() and self.weight.requires_grad
         if self.training or wants_gradient or _is_stand_in(self.weight):
-            return self._assemble()
-        if self._cache is None or not self._cache.belongs_to(self.weight):
+            return self._assemble(implementation)
+        if self._cache is None or not self._cache.belongs_to(self.weight, implementation):
             # not an inference tensor: a later call may differentiate by the input
             with torch.inference_mode(False), torch.no_grad():
-                self._cache = _KernelCache(self.weight, self._assemble())
-        return self._cache.kernels
+                self._cache = _KernelCache(self.weight, implementation, self._assemble(implementation))
+        return self._cache.kernel
 
-    def _assemble(self) -> list[tuple[Tensor, ...]]:
-        """Real kernels of each band: three for complex arithmetic, one where either side is real."""
+    def _assemble(self, implementation: Literal["direct", "spectral"]) -> Any:
         with without_autocast(self.weight):  # autocast is meant for products with data only
             whole = self.basis.assemble(self.weight)
-        return [self._real_kernels(whole[:, band.out, band.inp]) for band in self._bands]
-
-    def _real_kernels(self, kernel: Tensor) -> tuple[Tensor, ...]:
-        if self.in_type.real or self.out_type.real:
-            return (real_kernel(kernel, out_real=self.out_type.real, in_real=self.in_type.real),)
-        return kernel[0], kernel[1], kernel[0] + kernel[1]
+        if implementation == "spectral":
+            return whole
+        return direct_kernels(whole, self._bands, out_real=self.out_type.real, in_real=self.in_type.real)
 
     def _margins(self, space: Sequence[int]) -> list[int]:
         paddings: Sequence[int | None] = [None] * len(space) if self.padding == "same" else self.padding
@@ -225,17 +234,18 @@ class Conv(nn.Module):
 
 
 class _KernelCache:
-    """Kernels, and the weights they were assembled from.
+    """A kernel in the form that an implementation takes, and the weights it was assembled from.
 
     Weights are compared by value, because some optimizers and ``.data`` change them without a new version; on a CPU
     this is negligible next to a convolution.
     """
 
-    def __init__(self, weight: Tensor, kernels: list[tuple[Tensor, ...]]) -> None:
-        self.weight, self.kernels = weight.detach().clone(), kernels
+    def __init__(self, weight: Tensor, implementation: str, kernel: Any) -> None:
+        self.weight, self.implementation, self.kernel = weight.detach().clone(), implementation, kernel
 
-    def belongs_to(self, weight: Tensor) -> bool:
-        return self.weight.device == weight.device and torch.equal(self.weight, weight)
+    def belongs_to(self, weight: Tensor, implementation: str) -> bool:
+        is_current = self.weight.device == weight.device and torch.equal(self.weight, weight)
+        return is_current and self.implementation == implementation
 
 
 def _is_stand_in(weight: Tensor) -> bool:
