@@ -35,7 +35,7 @@ def kinds(group):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Tiles of three voxels, whatever they cost, in groups and chunks that are smaller than all of them."""
+    """Tiles of three voxels, whatever they cost, in groups and blocks that are smaller than all of them."""
     monkeypatch.setattr(conv_tiles, "_SIZES", (3,))
     monkeypatch.setattr(conv_tiles, "_cost", lambda batch, into, out, axes: -sum(axis.tiles for axis in axes))
     conv_tiles.cheapest_tiles.cache_clear()
@@ -68,13 +68,13 @@ def test_values_and_derivatives_are_those_of_a_plain_convolution(group, kind, im
         assert_close(results(conv, x, conv), results(conv, x, lambda x, c=conv: oracle(c, x)), msg=name)
 
 
-@pytest.mark.parametrize("limit", ["none", "groups", "chunks"])
+@pytest.mark.parametrize("limit", ["none", "groups", "blocks"])
 @pytest.mark.parametrize("group", [SO2, SO3])
 def test_tiles_do_not_change_spectral_results(group, limit, small_tiles, float64):
     if limit == "groups":
         small_tiles.setattr(conv_spectral, "_GROUP", 2000)
-    if limit == "chunks":
-        small_tiles.setattr(conv_spectral, "_LARGEST", 100)
+    if limit == "blocks":
+        small_tiles.setattr(conv_spectral, "_LARGEST", 500)
     for name, options in OPTIONS.items():
         conv = sf.nn.Conv(*kinds(group)["features"], tolerance=0.2, implementation="spectral", **options)
         x = conv.in_type.randn(2, GRIDS[group])

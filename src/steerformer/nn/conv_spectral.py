@@ -11,15 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from steerformer.nn.conv_tiles import Plan, axes_of, cheapest_tiles, cut, cut_outputs, join, make_plan, overlap_add
 from steerformer.nn.ops import pad
 
-_GROUP = 1 << 22  # entries of spectra in memory at once, besides those of the kernel
+_GROUP = 1 << 22  # entries of the spectra of tiles in memory at once
 _LARGEST = 1 << 24  # entries of the spectrum of a kernel in memory at once: 128 MB in single precision
-_ZERO = torch.zeros(())  # an empty sum
 
 
 def spectral_convolve(
@@ -66,18 +65,13 @@ class _Spectral(torch.autograd.Function):
 
 
 def _convolve(x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: int) -> Tensor:
-    out, into = kernel.shape[1:3]
-    spectra = _KernelSpectra(torch.complex(kernel[0], kernel[1]), plan)
-    windows = cut(_as_complex(x, in_parts), plan)
-    analysis, synthesis = ([getattr(axis, name) for axis in plan] for name in ("analysis", "synthesis"))
+    spectra = _KernelSpectra(kernel, plan)
+    analysis, synthesis = [axis.analysis for axis in plan], [axis.synthesis for axis in plan]
     found = []
-    for group in windows.split(spectra.group_size(into, out)):
-        rows, total = _to_frequencies(group, analysis), _ZERO
-        for here, kernels in spectra.chunks():
-            spectrum = (analysis[0][here] @ rows.mT).view(-1, len(group), into)
-            product = torch.bmm(spectrum, kernels.mT).view(here.stop - here.start, -1)
-            total = _add(total, product.mT @ synthesis[0][:, here].mT)
-        found.append(_to_points(total, synthesis).view(len(group), out, *(axis.lengths.outputs for axis in plan)))
+    for group in cut(_as_complex(x, in_parts), plan).split(spectra.tiles_together):
+        spectrum = _to_frequencies(group, analysis)
+        blocks = [_to_points(torch.bmm(spectrum, kernels.mT), synthesis) for _, kernels in spectra.blocks()]
+        found.append(torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0])
     y = join(torch.cat(found) if len(found) > 1 else found[0], plan, x.shape[0])
     return torch.cat([y.real, y.imag], dim=1) if out_parts == 2 else y.real.contiguous()
 
@@ -86,76 +80,59 @@ def _gradients(
     grad: Tensor, x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: int, needed: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of input and kernel, both conjugated until the end, so that no spectrum has to be conjugated."""
-    out, into = kernel.shape[1:3]
-    spectra = _KernelSpectra(torch.complex(kernel[0], kernel[1]), plan)
-    size = spectra.group_size(into, out)
-    analysis, response = ([getattr(axis, name) for axis in plan] for name in ("analysis", "response"))
-    synthesis = [axis.synthesis.mT for axis in plan]
-    windows = cut(_as_complex(x, in_parts), plan).split(size)
-    slopes = cut_outputs(_as_complex(grad, out_parts, conjugate=True), plan).split(size)
+    spectra = _KernelSpectra(kernel, plan)
+    analysis = [axis.analysis for axis in plan]
+    synthesis, response, windows = (
+        [getattr(axis, name).mT for axis in plan] for name in ("synthesis", "response", "analysis")
+    )
+    groups = cut(_as_complex(x, in_parts), plan).split(spectra.tiles_together)
+    slopes = cut_outputs(_as_complex(grad, out_parts, conjugate=True), plan).split(spectra.tiles_together)
     into_x: list[Tensor] = []
-    into_kernel = _ZERO
-    for group, slope in zip(windows, slopes, strict=True):
-        rows = _to_frequencies(group, analysis) if needed[1] else None
-        slope_rows, total = _to_frequencies(slope, synthesis), _ZERO
-        for here, kernels in spectra.chunks():
-            count = here.stop - here.start
-            slope_spectrum = (synthesis[0][here] @ slope_rows.mT).view(-1, len(group), out)
+    into_kernel = torch.zeros_like(kernel) if needed[1] else None
+    for group, slope in zip(groups, slopes, strict=True):
+        spectrum = _to_frequencies(group, analysis) if needed[1] else None
+        total: Tensor | None = None
+        for here, kernels in spectra.blocks():
+            slope_spectrum = _to_frequencies(slope[:, here], synthesis)
             if needed[0]:
-                product = torch.bmm(slope_spectrum, kernels).view(count, -1)
-                total = _add(total, product.mT @ analysis[0][here])
-            if rows is not None:
-                spectrum = (analysis[0][here] @ rows.mT).view(-1, len(group), into)
-                product = torch.bmm(slope_spectrum.mT, spectrum).view(count, -1)
-                into_kernel = _add(into_kernel, product.mT @ response[0][here])
-        if needed[0]:
-            into_x.append(_to_points(total, [matrix.mT for matrix in analysis]).view(group.shape))
-    x_grad = kernel_grad = None
-    if needed[0]:
-        whole = overlap_add(torch.cat(into_x) if len(into_x) > 1 else into_x[0], plan, x.shape[0])
-        x_grad = torch.cat([whole.real, -whole.imag], dim=1) if in_parts == 2 else whole.real.contiguous()
-    if needed[1]:
-        whole = _to_points(into_kernel, [matrix.mT for matrix in response]).view(kernel.shape[1:])
-        kernel_grad = torch.stack([whole.real, -whole.imag])
-    return x_grad, kernel_grad
-
-
-def _add(total: Tensor, more: Tensor) -> Tensor:
-    """The sum, in place where no derivative needs the terms."""
-    if total is _ZERO:
-        return more
-    return total + more if torch.is_grad_enabled() else total.add_(more)
+                product = torch.bmm(slope_spectrum, kernels)
+                total = product if total is None else total.add_(product)
+            if spectrum is not None and into_kernel is not None:
+                block = _to_points(torch.bmm(slope_spectrum.mT, spectrum), response)
+                into_kernel[0, here] += block.real
+                into_kernel[1, here] -= block.imag
+        if total is not None:
+            into_x.append(_to_points(total, windows))
+    if not into_x:
+        return None, into_kernel
+    whole = overlap_add(torch.cat(into_x) if len(into_x) > 1 else into_x[0], plan, x.shape[0])
+    return torch.cat([whole.real, -whole.imag], dim=1) if in_parts == 2 else whole.real.contiguous(), into_kernel
 
 
 class _KernelSpectra:
-    """Spectrum of a kernel, in chunks of frequencies along the first axis where the whole would be too large."""
+    """Spectrum of a kernel, in blocks of output channels where the whole would be too large."""
 
-    def __init__(self, kernel: Tensor, plan: Plan) -> None:
-        self.out, self.into = kernel.shape[:2]
-        self.response = plan[0].response
-        self.rows = _to_frequencies(kernel, [axis.response for axis in plan])
-        self.frequencies = [axis.lengths.frequencies for axis in plan]
-        plane = math.prod(self.frequencies[1:]) * self.out * self.into
-        self.size = min(max(_LARGEST // plane, 1), self.frequencies[0])
+    def __init__(self, kernel: Float[Tensor, "2 out in *size"], plan: Plan) -> None:
+        self.kernel, self.plan = kernel, plan
+        frequencies = math.prod(axis.lengths.frequencies for axis in plan)
+        out, into = kernel.shape[1:3]
+        self.size = min(max(_LARGEST // (frequencies * into), 1), out)
         self._whole: Tensor | None = None
+        together = max(_GROUP // (frequencies * (into + out)), 1)
+        self.tiles_together = together if self.size == out else 1 << 40
+        """Tiles whose spectra are in memory at once: all, where each group would compute the blocks again."""
 
-    def chunks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Frequencies along the first axis, and spectra ``(frequency, out, in)``."""
-        for start in range(0, self.frequencies[0], self.size):
-            here = slice(start, min(start + self.size, self.frequencies[0]))
-            if self._whole is not None:
-                yield here, self._whole
-                continue
-            spectrum = (self.response[here] @ self.rows.mT).view(-1, self.out, self.into)
-            if self.size == self.frequencies[0]:
-                self._whole = spectrum
-            yield here, spectrum
-
-    def group_size(self, into: int, out: int) -> int:
-        """Tiles whose spectra are in memory at once; all of them where the spectrum of the kernel is not."""
-        if self.size < self.frequencies[0]:
-            return 1 << 40
-        return max(_GROUP // (math.prod(self.frequencies) * (into + out)), 1)
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Output channels, and spectra ``(frequency, out, in)``."""
+        out = self.kernel.shape[1]
+        for start in range(0, out, self.size):
+            here = slice(start, min(start + self.size, out))
+            if self._whole is None:
+                block = torch.complex(self.kernel[0, here], self.kernel[1, here])
+                spectrum = _to_frequencies(block, [axis.response for axis in self.plan])
+                if self.size == out:
+                    self._whole = spectrum
+            yield here, spectrum if self._whole is None else self._whole
 
 
 def _as_complex(x: Tensor, parts: int, *, conjugate: bool = False) -> Tensor:
@@ -163,16 +140,21 @@ def _as_complex(x: Tensor, parts: int, *, conjugate: bool = False) -> Tensor:
     return torch.complex(re, -im if conjugate else im)
 
 
-def _to_frequencies(x: Tensor, transforms: Sequence[Tensor]) -> Tensor:
-    """Transform all spatial axes but the first, and move them to the front: ``(frequencies * rest, first axis)``."""
-    space = x.shape[x.ndim - len(transforms) :]
-    for length, transform in zip(reversed(space[1:]), reversed(transforms[1:]), strict=True):
+def _to_frequencies(
+    x: Shaped[Tensor, "row column *points"], transforms: Sequence[Tensor]
+) -> Shaped[Tensor, "frequency row column"]:
+    """Transform the last axis, move it to the front, and so on until all spatial axes are transformed."""
+    rows, columns, *points = x.shape
+    for length, transform in zip(reversed(points), reversed(transforms), strict=True):
         x = transform @ x.reshape(-1, length).mT
-    return x.reshape(-1, space[0])
+    return x.view(-1, rows, columns)
 
 
-def _to_points(x: Tensor, transforms: Sequence[Tensor]) -> Tensor:
-    """Inverse of :func:`_to_frequencies`: transform all axes but the first, and move them to the end."""
-    for transform in transforms[1:]:
+def _to_points(
+    x: Shaped[Tensor, "frequency row column"], transforms: Sequence[Tensor]
+) -> Shaped[Tensor, "row column *points"]:
+    """Transform the first axis, move it to the end, and so on: the way back of :func:`_to_frequencies`."""
+    shape = (*x.shape[1:], *(len(transform) for transform in transforms))
+    for transform in transforms:
         x = x.reshape(transform.shape[1], -1).mT @ transform.mT
-    return x
+    return x.view(shape)
