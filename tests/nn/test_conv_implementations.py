@@ -68,9 +68,11 @@ def test_values_and_derivatives_are_those_of_a_plain_convolution(group, kind, im
         assert_close(results(conv, x, conv), results(conv, x, lambda x, c=conv: oracle(c, x)), msg=name)
 
 
-@pytest.mark.parametrize("limit", ["none", "groups", "blocks"])
+@pytest.mark.parametrize("limit", ["none", "slabs", "groups", "blocks"])
 @pytest.mark.parametrize("group", [SO2, SO3])
 def test_tiles_do_not_change_spectral_results(group, limit, small_tiles, float64):
+    if limit == "slabs":
+        small_tiles.setattr(conv_spectral, "_SLAB", 1)
     if limit == "groups":
         small_tiles.setattr(conv_spectral, "_GROUP", 2000)
     if limit == "blocks":

@@ -14,10 +14,21 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from steerformer.nn.conv_tiles import Plan, axes_of, cheapest_tiles, cut, cut_outputs, join, make_plan, overlap_add
+from steerformer.nn.conv_tiles import (
+    Plan,
+    axes_of,
+    cheapest_tiles,
+    cut,
+    cut_outputs,
+    join,
+    make_plan,
+    overlap_add,
+    slabs,
+)
 from steerformer.nn.ops import pad
 
 _GROUP = 1 << 22  # entries of the spectra of tiles in memory at once
+_SLAB = 1 << 24  # entries of the spectra of a part of the batch that is cut into tiles at once
 _LARGEST = 1 << 24  # entries of the spectrum of a kernel in memory at once: 128 MB in single precision
 
 
@@ -67,46 +78,69 @@ class _Spectral(torch.autograd.Function):
 def _convolve(x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: int) -> Tensor:
     spectra = _KernelSpectra(kernel, plan)
     analysis, synthesis = [axis.analysis for axis in plan], [axis.synthesis for axis in plan]
-    found = []
-    for group in cut(_as_complex(x, in_parts), plan).split(spectra.tiles_together):
-        spectrum = _to_frequencies(group, analysis)
-        blocks = [_to_points(torch.bmm(spectrum, kernels.mT), synthesis) for _, kernels in spectra.blocks()]
-        found.append(torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0])
-    y = join(torch.cat(found) if len(found) > 1 else found[0], plan, x.shape[0])
-    return torch.cat([y.real, y.imag], dim=1) if out_parts == 2 else y.real.contiguous()
+    out, into = kernel.shape[1:3]
+    y = x.new_empty(x.shape[0], out_parts * out, *(axis.lengths.axis.outputs for axis in plan))
+    for slab in slabs(plan, x.shape[0], into + out, most=_SLAB):
+        found = []
+        for group in cut(_as_complex(x[slab.samples, :, slab.voxels], in_parts), slab.plan).split(spectra.together):
+            spectrum = _to_frequencies(group, analysis)
+            blocks = [_to_points(torch.bmm(spectrum, kernels.mT), synthesis) for _, kernels in spectra.blocks()]
+            found.append(torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0])
+        here = join(torch.cat(found) if len(found) > 1 else found[0], slab.plan)
+        y[slab.samples, :out, slab.outputs] = here.real
+        if out_parts == 2:
+            y[slab.samples, out:, slab.outputs] = here.imag
+    return y
 
 
 def _gradients(
     grad: Tensor, x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: int, needed: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of input and kernel, both conjugated until the end, so that no spectrum has to be conjugated."""
+    """Gradients of input and kernel, if needed."""
     spectra = _KernelSpectra(kernel, plan)
+    out, into = kernel.shape[1:3]
+    into_x = torch.zeros_like(x, memory_format=torch.contiguous_format) if needed[0] else None
+    into_kernel = torch.zeros_like(kernel) if needed[1] else None
+    for slab in slabs(plan, x.shape[0], into + out, most=_SLAB):
+        windows = cut(_as_complex(x[slab.samples, :, slab.voxels], in_parts), slab.plan)
+        slopes = _as_complex(grad[slab.samples, :, slab.outputs], out_parts, conjugate=True)
+        found = _slab_gradients(windows, cut_outputs(slopes, slab.plan), spectra, into_x is not None, into_kernel)
+        if into_x is not None:
+            here = overlap_add(found, slab.plan)
+            into_x[slab.samples, :into, slab.voxels] += here.real
+            if in_parts == 2:
+                into_x[slab.samples, into:, slab.voxels] -= here.imag
+    return into_x, into_kernel
+
+
+def _slab_gradients(
+    windows: Tensor, slopes: Tensor, spectra: "_KernelSpectra", for_windows: bool, into_kernel: Tensor | None
+) -> Tensor:
+    """Conjugate gradients of windows, given those of outputs, so that no spectrum has to be conjugated.
+
+    The gradient of the kernel is added to ``into_kernel``.
+    """
+    plan = spectra.plan
     analysis = [axis.analysis for axis in plan]
-    synthesis, response, windows = (
+    to_slopes, to_taps, to_windows = (
         [getattr(axis, name).mT for axis in plan] for name in ("synthesis", "response", "analysis")
     )
-    groups = cut(_as_complex(x, in_parts), plan).split(spectra.tiles_together)
-    slopes = cut_outputs(_as_complex(grad, out_parts, conjugate=True), plan).split(spectra.tiles_together)
-    into_x: list[Tensor] = []
-    into_kernel = torch.zeros_like(kernel) if needed[1] else None
-    for group, slope in zip(groups, slopes, strict=True):
-        spectrum = _to_frequencies(group, analysis) if needed[1] else None
-        total: Tensor | None = None
+    found = []
+    for group, slope in zip(windows.split(spectra.together), slopes.split(spectra.together), strict=True):
+        spectrum = None if into_kernel is None else _to_frequencies(group, analysis)
+        products = []
         for here, kernels in spectra.blocks():
-            slope_spectrum = _to_frequencies(slope[:, here], synthesis)
-            if needed[0]:
-                product = torch.bmm(slope_spectrum, kernels)
-                total = product if total is None else total.add_(product)
+            slope_spectrum = _to_frequencies(slope[:, here], to_slopes)
+            if for_windows:
+                products.append(torch.bmm(slope_spectrum, kernels))
             if spectrum is not None and into_kernel is not None:
-                block = _to_points(torch.bmm(slope_spectrum.mT, spectrum), response)
+                block = _to_points(torch.bmm(slope_spectrum.mT, spectrum), to_taps)
                 into_kernel[0, here] += block.real
                 into_kernel[1, here] -= block.imag
-        if total is not None:
-            into_x.append(_to_points(total, windows))
-    if not into_x:
-        return None, into_kernel
-    whole = overlap_add(torch.cat(into_x) if len(into_x) > 1 else into_x[0], plan, x.shape[0])
-    return torch.cat([whole.real, -whole.imag], dim=1) if in_parts == 2 else whole.real.contiguous(), into_kernel
+            if len(products) == 2:
+                products = [products[0].add_(products[1])]
+        found += [_to_points(product, to_windows) for product in products]
+    return torch.cat(found) if len(found) != 1 else found[0]
 
 
 class _KernelSpectra:
@@ -119,7 +153,7 @@ class _KernelSpectra:
         self.size = min(max(_LARGEST // (frequencies * into), 1), out)
         self._whole: Tensor | None = None
         together = max(_GROUP // (frequencies * (into + out)), 1)
-        self.tiles_together = together if self.size == out else 1 << 40
+        self.together = together if self.size == out else 1 << 40
         """Tiles whose spectra are in memory at once: all, where each group would compute the blocks again."""
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:

@@ -1,7 +1,7 @@
 """Tiles of a grid for the spectral convolution: their sizes, their transforms, and cutting and joining them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,9 +22,13 @@ class Axis(NamedTuple):
     stride: int
     padding: int
     dilation: int
+    kept: int | None = None
+    """Number of outputs, if it is not that of the whole grid."""
 
     @property
     def outputs(self) -> int:
+        if self.kept is not None:
+            return self.kept
         return (self.voxels + 2 * self.padding - self.dilation * (self.taps - 1) - 1) // self.stride + 1
 
 
@@ -127,8 +131,46 @@ def _waves(phases: Tensor) -> Tensor:
     return torch.polar(torch.ones_like(phases), phases)
 
 
+class Slab(NamedTuple):
+    """A part of a batch: samples, a range of voxels and of outputs along the first spatial axis, and their tiles."""
+
+    samples: slice
+    voxels: slice
+    outputs: slice
+    plan: Plan
+
+
+def slabs(plan: Plan, batch: int, channels: int, *, most: int) -> Iterator[Slab]:
+    """Parts whose spectra have at most so many entries, or a single row of tiles of one sample if that has more."""
+    first, *others = plan
+    tiles, frequencies = first.lengths.tiles, math.prod(axis.lengths.frequencies for axis in plan)
+    row = frequencies * channels * math.prod(axis.lengths.tiles for axis in others)
+    samples = max(min(most // (row * tiles), batch), 1)
+    rows = max(min(most // row, tiles), 1)
+    for start in range(0, batch, samples):
+        together = slice(start, min(start + samples, batch))
+        for top in range(0, tiles, rows):
+            voxels, outputs, axis = _rows_of_tiles(first, top, min(top + rows, tiles))
+            yield Slab(together, voxels, outputs, (axis, *others))
+
+
+def _rows_of_tiles(tiled: TiledAxis, start: int, stop: int) -> tuple[slice, slice, TiledAxis]:
+    """Voxels and outputs of some tiles of an axis, and these tiles as an axis of its own."""
+    axis = tiled.lengths.axis
+    if stop - start == tiled.lengths.tiles:
+        return slice(0, axis.voxels), slice(0, axis.outputs), tiled
+    begin = start * tiled.step - axis.padding
+    end = begin + (stop - start - 1) * tiled.step + tiled.lengths.window
+    voxels = slice(max(begin, 0), min(end, axis.voxels))
+    outputs = slice(start * tiled.lengths.outputs, min(stop * tiled.lengths.outputs, axis.outputs))
+    margin = (voxels.start - begin, end - voxels.stop)
+    part = axis._replace(voxels=voxels.stop - voxels.start, kept=outputs.stop - outputs.start)
+    lengths = tiled.lengths._replace(axis=part, tiles=stop - start)
+    return voxels, outputs, tiled._replace(lengths=lengths, margin=margin)
+
+
 def _is_whole(plan: Plan) -> bool:
-    return all(axis.lengths.tiles == 1 for axis in plan)
+    return all(axis.lengths.tiles == 1 and axis.lengths.window == axis.lengths.axis.voxels for axis in plan)
 
 
 def cut(x: Tensor, plan: Plan) -> Tensor:
@@ -141,14 +183,14 @@ def cut(x: Tensor, plan: Plan) -> Tensor:
     return x.movedim(1, 1 + len(plan)).flatten(0, len(plan))
 
 
-def join(y: Tensor, plan: Plan, batch: int) -> Tensor:
+def join(y: Tensor, plan: Plan) -> Tensor:
     """Outputs of all tiles side by side, ``(batch, channel, *space)``."""
     if _is_whole(plan):
         return y
     dim = len(plan)
-    y = y.view(batch, *(axis.lengths.tiles for axis in plan), *y.shape[1:])
+    y = y.unflatten(0, (-1, *(axis.lengths.tiles for axis in plan)))
     y = y.permute(0, 1 + dim, *(place for i in range(dim) for place in (1 + i, 2 + dim + i)))
-    y = y.reshape(batch, y.shape[1], *(axis.lengths.tiles * axis.lengths.outputs for axis in plan))
+    y = y.reshape(*y.shape[:2], *(axis.lengths.tiles * axis.lengths.outputs for axis in plan))
     for i, axis in enumerate(plan, start=2):
         y = y.narrow(i, 0, axis.lengths.axis.outputs)
     return y
@@ -166,12 +208,12 @@ def cut_outputs(y: Tensor, plan: Plan) -> Tensor:
     return y.flatten(0, dim)
 
 
-def overlap_add(x: Tensor, plan: Plan, batch: int) -> Tensor:
+def overlap_add(x: Tensor, plan: Plan) -> Tensor:
     """Adjoint of :func:`cut`: sum the windows where they overlap."""
     if _is_whole(plan):
         return x
     dim = len(plan)
-    x = x.view(batch, *(axis.lengths.tiles for axis in plan), *x.shape[1:]).movedim(1 + dim, 1)
+    x = x.unflatten(0, (-1, *(axis.lengths.tiles for axis in plan))).movedim(1 + dim, 1)
     for i, axis in enumerate(plan, start=2):  # axes: batch, channel, summed ones, tiles of the others, their windows
         x = x.movedim(2 + dim, i + 1)
         before, after = axis.margin
