@@ -8,6 +8,7 @@ from torch import Tensor
 
 from steerformer.kernels.basis import real_kernel
 from steerformer.nn.bands import Band
+from steerformer.nn.ops import is_traced
 
 _CHANNELS_TOGETHER = 8
 """Torch's convolutions on CPUs compute so many channels at once, and fewer take as long."""
@@ -65,11 +66,25 @@ def _convolve_band(
 ) -> list[Tensor]:
     """Parts of the output, one tensor each, or one tensor for all."""
     if len(kernels) == 1:
-        return [convolve(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), kernels[0])]
+        x = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return [
+            _convolve_to_few(x, kernels[0], convolve) if _has_few_outputs(x, kernels[0]) else convolve(x, kernels[0])
+        ]
     real, imaginary = parts
     # Gauss's trick: three real products instead of four
     a, b, both = convolve(real, kernels[0]), convolve(imaginary, kernels[1]), convolve(real + imaginary, kernels[2])
     return [a - b, both - a - b]
+
+
+def _has_few_outputs(x: Tensor, kernel: Tensor) -> bool:
+    """Whether a convolution on a CPU has many input and few output channels: then channels are best the last axis."""
+    out, into = kernel.shape[:2]
+    return out <= _CHANNELS_TOGETHER <= into and x.device.type == "cpu" and not is_traced(x, kernel)
+
+
+def _convolve_to_few(x: Tensor, kernel: Tensor, convolve: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    layout = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
+    return convolve(x.contiguous(memory_format=layout), kernel).contiguous()
 
 
 def _zeros(band: Band, like: list[Tensor]) -> list[Tensor]:
