@@ -187,8 +187,11 @@ def _to_frequencies(
 def _to_points(
     x: Shaped[Tensor, "frequency row column"], transforms: Sequence[Tensor]
 ) -> Shaped[Tensor, "row column *points"]:
-    """Transform the first axis, move it to the end, and so on: the way back of :func:`_to_frequencies`."""
-    shape = (*x.shape[1:], *(len(transform) for transform in transforms))
+    """The way back of :func:`_to_frequencies`, as a view: axes keep their places, which is faster in this direction."""
+    rows, columns = x.shape[1:]
+    before = 1
     for transform in transforms:
-        x = x.reshape(transform.shape[1], -1).mT @ transform.mT
-    return x.view(shape)
+        points, frequencies = transform.shape
+        x = torch.bmm(transform.expand(before, -1, -1), x.reshape(before, frequencies, -1))
+        before *= points
+    return x.view(*(len(transform) for transform in transforms), rows, columns).movedim((-2, -1), (0, 1))
