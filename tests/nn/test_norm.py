@@ -10,7 +10,8 @@ from torch.testing import assert_close
 
 import steerformer as sf
 from nn.layers import complex_pieces, features, gapped, image, randomized, vectors
-from steerformer import FieldType
+from steerformer import SO2, FieldType
+from steerformer.nn.batch_statistics import composed_statistics, normalized
 
 pytestmark = pytest.mark.usefixtures("float64")
 SIZES = ((), 3)  # without and with spatial axes
@@ -159,3 +160,75 @@ def test_empty_batch_keeps_running_statistics(group):
     assert layer(layer.in_type.randn(0, 3)).shape == (0, layer.in_type.channels, *[3] * group.dim)
     assert (layer.running_rms == 1).all()
     assert (layer.running_mean == 0).all()
+
+
+def outcome(layer, x, function=None):
+    """Output, and gradients of a weighted sum of outputs by input and parameters."""
+    x = x.detach().requires_grad_()
+    y = (function or layer)(x)
+    weights = torch.linspace(-1, 2, y.numel(), dtype=torch.float64).sin().view_as(y)
+    return y.detach(), *torch.autograd.grad((weights.to(y) * y).sum(), [x, *layer.parameters()])
+
+
+@KINDS
+def test_batch_norm_kernels_match_composed_operations(group, of):
+    """Output and all gradients, contiguous or not."""
+    for size, affine in itertools.product(SIZES, (True, False)):
+        layer = randomized(sf.nn.BatchNorm(of(group), affine=affine)).train()
+
+        def composed(x, layer=layer):
+            mean, rms = composed_statistics(x, layer.in_type)
+            return normalized(x, mean, rms, layer.weight, layer.bias, layer.in_type, layer.eps)
+
+        x = 3 * layer.in_type.randn(6, size) + 1
+        expected = outcome(layer, x, composed)
+        for same in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
+            for found, known in zip(outcome(layer, same), expected, strict=True):
+                assert_close(found, known, rtol=0, atol=1e-11)
+
+
+def test_batch_norm_in_float32_is_accurate_on_large_fields():
+    """Sums over 200,000 voxels, with means several deviations away from 0."""
+    layer = randomized(sf.nn.BatchNorm(FieldType(SO2, (2, 1)))).train()
+    x = layer.in_type.randn(5, 200) + 5
+    expected = outcome(layer, x)
+    for found, known in zip(outcome(layer.float(), x.float()), expected, strict=True):
+        assert_close(found.double(), known, rtol=1e-4, atol=1e-5 * known.abs().max().item())
+
+
+def test_gradient_of_batch_norm_at_any_scale(group):
+    """Outputs do not depend on the scale of the input, so gradients decrease with it; squares overflow in float32."""
+    layer = sf.nn.BatchNorm(gapped(group), eps=1e-12).float().train()
+    x = layer.in_type.randn(8, 3, dtype=torch.float32)
+    y, grad, *parameters = outcome(layer, x)
+    for scale in (1e-3, 1e10, 1e25):
+        found = outcome(layer, scale * x)
+        assert_close(found[0], y, rtol=1e-4, atol=1e-5)
+        assert_close(found[1] * scale, grad, rtol=1e-4, atol=1e-5)
+        for ours, theirs in zip(found[2:], parameters, strict=True):
+            assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_batch_norm_of_half_precision_with_float32_weights(group, dtype):
+    """As under autocast: the layer keeps its weights, the field has half precision."""
+    layer = randomized(sf.nn.BatchNorm(gapped(group))).float().train()
+    x = 3 * layer.in_type.randn(8, 3) + 1
+    expected = outcome(layer.double(), x)
+    for found, known in zip(outcome(layer.float(), x.to(dtype)), expected, strict=True):
+        assert_close(found.double(), known, rtol=0.05, atol=0.05 * known.abs().max().item())
+
+
+def test_frozen_batch_norm_gives_gradients_of_the_input_only(group):
+    layer = randomized(sf.nn.BatchNorm(gapped(group))).train()
+    x = layer.in_type.randn(4, 3)
+    everything = outcome(layer, x)
+    layer.requires_grad_(False)
+    free = x.clone().requires_grad_()
+    weights = torch.linspace(-1, 2, x.numel()).sin().view_as(x)
+    (weights * layer(free)).sum().backward()
+    assert_close(free.grad, everything[1])
+    layer.requires_grad_()
+    (weights * layer(x)).sum().backward()
+    for parameter, known in zip(layer.parameters(), everything[2:], strict=True):
+        assert_close(parameter.grad, known)

@@ -5,11 +5,12 @@ import itertools
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing import assert_close
 
 import steerformer as sf
 from nn.layers import gapped, in_space, worst_error
-from steerformer import SO2, FieldType
+from steerformer import SO2, SO3, FieldType
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -76,3 +77,39 @@ def test_resample_restores_size_after_pool(group):
     field_type, x = gapped(group), gapped(group).randn(1, 7)
     coarse = sf.nn.AvgPool(field_type, kernel_size=2)(x)
     assert sf.nn.Resample(field_type)(coarse, x.shape[2:]).shape == x.shape
+
+
+@pytest.mark.parametrize("size", [70, (41, 9)])
+def test_large_grids_are_multiplied_in_tiles(size):
+    """Values and gradients of torch's interpolation, up and down, where matrices are cut into several tiles."""
+    x = FieldType.image(SO2, 2).randn(2, size).requires_grad_()
+    for new in ((140, 33), (20, 150), (71, 70), (1, 64), (97, 9)):
+        found = sf.nn.Resample(FieldType.image(SO2, 2), size=new)(x)
+        expected = F.interpolate(x, size=new, mode="bilinear")
+        grad = torch.randn_like(found)
+        assert_close(found, expected, rtol=0, atol=1e-12)
+        assert_close(*(torch.autograd.grad(y, x, grad)[0] for y in (found, expected)), rtol=0, atol=1e-12)
+
+
+def test_large_volumes_are_multiplied_in_tiles():
+    x = FieldType.image(SO3, 1).randn(2, (5, 47, 70)).requires_grad_()
+    found = sf.nn.Resample(FieldType.image(SO3, 1), size=(41, 94, 35))(x)
+    expected = F.interpolate(x, size=(41, 94, 35), mode="trilinear")
+    grad = torch.randn_like(found)
+    assert_close(found, expected, rtol=0, atol=1e-12)
+    assert_close(*(torch.autograd.grad(y, x, grad)[0] for y in (found, expected)), rtol=0, atol=1e-12)
+
+
+def test_gradients_of_resampling_are_differentiable(group):
+    """The layer is linear, so its gradient is linear in the gradient of the output, and independent of the input."""
+    layer = sf.nn.Resample(gapped(group), scale=2.0)
+    x, weights = layer.in_type.randn(1, 3).requires_grad_(), torch.randn(1, 1, *in_space(group, 6)).requires_grad_()
+    (grad,) = torch.autograd.grad((weights * layer(x)).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(grad.square().sum() / 2, weights)
+    assert_close(second, layer(grad.detach()).sum(dim=1, keepdim=True))
+
+
+def test_half_precision_and_memory_formats_agree(group):
+    layer, x = sf.nn.Resample(gapped(group), scale=2.0), gapped(group).randn(2, 4)
+    assert_close(layer(x.bfloat16()).double(), layer(x), rtol=0, atol=0.05)
+    assert_close(layer(x.flip(0).transpose(0, 1).contiguous().transpose(0, 1)), layer(x).flip(0))

@@ -1,11 +1,15 @@
 """Fourier-based pointwise nonlinearity: inverse transform to directions, ReLU, transform back."""
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from steerformer.constants import ExactConstants
-from steerformer.fields import FieldType, is_integer, require_field_type
+from steerformer.fields import FieldType, is_integer, real_form, require_field_type
+from steerformer.nn.fourier_blocks import BlockwiseReLU, CopySet, composed_relu, find_runs
+from steerformer.nn.ops import is_autocast, is_traced
 
 
 class FourierReLU(ExactConstants):
@@ -15,15 +19,21 @@ class FourierReLU(ExactConstants):
       \sigma(f)_\ell = \sqrt{d_\ell}\, \langle Y_\ell(n)\, \mathrm{ReLU}(u(n)) \rangle_n$$
 
     with the dimension $d_\ell$ of the irrep and the mean $\langle\cdot\rangle_n$ over directions $n$. The ReLU acts on
-    real and imaginary part of $u$ separately. The copies $c$ of all degrees together are one function.
+    real and imaginary part of $u$ separately. Copy $c$ of all degrees that have one is one function: multiplicities
+    (8, 4, 2) give 2 functions with degrees up to 2, 2 functions with degrees 0 and 1, and 4 constants.
 
-    $\sigma(\rho(R) f) = \rho(R)\, \sigma(f)$ holds exactly for the rotations of the voxel grid, which map the grid of
-    directions to itself, and at other angles up to aliasing, which decreases with ``oversampling``. The transforms
-    dominate the cost, above all in 3D, where the number of directions grows as the square of ``oversampling``.
+    Each function is sampled on a grid of directions for its own highest degree $L$. The grid resolves degree
+    ``oversampling`` $\cdot (L + 1)$, at most ``oversampling`` times the largest degree of the field. Constants need no
+    grid, and in 3D neither do functions with degrees 0 and 1, whose integrals have a closed form.
+
+    $\sigma(\rho(R) f) = \rho(R)\, \sigma(f)$ holds exactly for the rotations of the voxel grid, which map the grids of
+    directions to themselves, and at other angles up to aliasing, which decreases with ``oversampling``; it is exact at
+    all angles where no grid is needed. The transforms dominate the cost, above all in 3D, where the number of
+    directions grows as the square of ``oversampling``. Few copies of high degrees keep it low.
 
     Args:
         field_type: type of input and output, complex.
-        oversampling: degree that the grid of directions resolves, as a multiple of the largest degree.
+        oversampling: degree that the finest grid of directions resolves, as a multiple of the largest degree.
 
     Shape:
         - Input: $(N, C, *)$ with batch size $N$, $C$ = ``field_type.channels`` and spatial axes $*$, or none.
@@ -46,49 +56,56 @@ class FourierReLU(ExactConstants):
             raise ValueError(f"oversampling is an integer >= 2, got {oversampling!r}.")
         self.in_type = self.out_type = field_type
         self.oversampling = int(oversampling)
-        with torch.device("cpu"):  # values are needed, even if the layer is built on "meta"
-            synthesis, analysis = self._matrices()
-        for name, matrix in (("synthesis", synthesis), ("analysis", analysis)):
-            parts = [matrix.real, matrix.imag] if matrix.is_complex() else [matrix]
-            self.register_constant(f"_{name}", torch.stack(parts))
-        self._orders = [field_type.group.irrep_dim(degree) for degree in field_type.degrees]
+        self._sets = list(self._copy_sets())
 
-    def _matrices(self) -> tuple[Tensor, Tensor]:
-        """Synthesis and analysis: coefficients to values at directions and back, both ``(coefficient, direction)``."""
-        group, degrees = self.in_type.group, self.in_type.degrees
-        directions, weights = group.direction_grid(self.oversampling * max(max(degrees), 1))
-        rows = [group.irrep_dim(degree) ** 0.5 * group.harmonics(degree, directions).mT.conj() for degree in degrees]
-        synthesis = torch.cat(rows)
-        return synthesis, synthesis.conj() * weights
+    def _copy_sets(self) -> Iterator[CopySet]:
+        """Copies with the same degrees; registers the matrices of those that need a grid of directions."""
+        multiplicities, first = self.in_type.multiplicities, 0
+        for last in sorted({count for count in multiplicities if count}):
+            degrees = tuple(degree for degree in self.in_type.degrees if multiplicities[degree] >= last)
+            parts = 1
+            if not _has_closed_form(self.in_type, degrees):
+                with torch.device("cpu"):  # values are needed, even if the layer is built on "meta"
+                    synthesis, analysis = self._matrices(degrees)
+                parts = 2 if synthesis.is_complex() else 1
+                self.register_constant(f"_synthesis{first}", _real(synthesis))
+                self.register_constant(f"_analysis{first}", _real(analysis))
+            yield CopySet(first, last, degrees, parts, find_runs(self.in_type, degrees, parts))
+            first = last
+
+    def _matrices(self, degrees: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Matrices from coefficients to values at directions, ``(direction, coefficient)``, and back."""
+        group = self.in_type.group
+        resolved = min(max(degrees) + 1, max(self.in_type.degrees))
+        directions, weights = group.direction_grid(self.oversampling * resolved)
+        columns = [group.irrep_dim(degree) ** 0.5 * group.harmonics(degree, directions).conj() for degree in degrees]
+        synthesis = torch.cat(columns, dim=1)
+        return synthesis, synthesis.mH * weights
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         """Apply the nonlinearity to a field of type ``in_type``."""
-        most = max(self.in_type.multiplicities)
-        pieces = [_widen(piece, most) for piece in self.in_type.split(x)]
-        coefficients = torch.cat(pieces, dim=2)  # batch, part, (degree, order), copy, *space
-        values = _transform(self.constant("_synthesis").mT, coefficients)
-        found = _transform(self.constant("_analysis"), torch.relu(values)).split(self._orders, dim=2)
-        kept = [
-            piece[:, :, :, : self.in_type.multiplicity(d)] for d, piece in zip(self.in_type.degrees, found, strict=True)
-        ]
-        return self.out_type.pack(kept)
+        self.in_type.require_channels(x)
+        sets = [self._with_matrices(copies) for copies in self._sets]
+        if is_traced(x) or is_autocast(x) or x.element_size() < 4 or not x.numel():
+            return composed_relu(x, self.in_type, sets)
+        out: Tensor = BlockwiseReLU.apply(x, self.in_type, sets)
+        return out
+
+    def _with_matrices(self, copies: CopySet) -> CopySet:
+        if _has_closed_form(self.in_type, copies.degrees):
+            return copies
+        synthesis, analysis = self.constant(f"_synthesis{copies.first}"), self.constant(f"_analysis{copies.first}")
+        return copies._replace(synthesis=synthesis, analysis=analysis)
 
     def extra_repr(self) -> str:
         return f"{self.in_type}, oversampling={self.oversampling}"
 
 
-def _transform(matrix: Float[Tensor, "part row column"], x: Tensor) -> Tensor:
-    """Matrix product along axis 2 of ``x``, which has real and imaginary part on axis 1; a real matrix has one part."""
-    columns = x.flatten(3)
-    product = matrix[0] @ columns
-    if len(matrix) == 2:
-        crossed = matrix[1] @ columns
-        product = product + torch.stack([-crossed[:, 1], crossed[:, 0]], dim=1)
-    return product.unflatten(3, x.shape[3:])
+def _has_closed_form(field_type: FieldType, degrees: tuple[int, ...]) -> bool:
+    """Constants, and on the sphere functions with degrees 0 and 1."""
+    return degrees == (0,) or (degrees == (0, 1) and field_type.group.irrep_dim(1) == 3)
 
 
-def _widen(piece: Tensor, copies: int) -> Tensor:
-    missing = copies - piece.shape[3]
-    if not missing:
-        return piece
-    return torch.cat([piece, piece.new_zeros(*piece.shape[:3], missing, *piece.shape[4:])], dim=3)
+def _real(matrix: Tensor) -> Tensor:
+    """A real matrix as it is; the real form of a complex one, which acts on (part, coefficient) or (part, value)."""
+    return real_form(matrix).flatten(2, 3).flatten(0, 1) if matrix.is_complex() else matrix.contiguous()

@@ -3,13 +3,12 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, as_number, require_field_type
-from steerformer.nn.ops import SCALE, in_wide_range, length, rms_of_copies, spread
-from steerformer.nn.shared_statistics import is_shared, shared_mean, shared_rms
+from steerformer.nn.batch_statistics import BatchNormalize, composed_statistics, has_fast_kernels, normalized
+from steerformer.nn.ops import length, spread
 
 
 class LayerNorm(nn.Module):
@@ -96,47 +95,27 @@ class BatchNorm(nn.Module):
             raise ValueError(f"the momentum of BatchNorm is a number from 0 to 1, got {momentum!r}.")
         self.in_type = self.out_type = field_type
         self.momentum, self.eps = momentum, eps
-        self._scalars = field_type.multiplicity(0)
+        scalars = field_type.multiplicity(0)
         self.weight = nn.Parameter(torch.ones(field_type.copies)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(field_type.parts, self._scalars)) if affine and self._scalars else None
-        self.register_buffer("running_mean", torch.zeros(field_type.parts, self._scalars))
+        self.bias = nn.Parameter(torch.zeros(field_type.parts, scalars)) if affine and scalars else None
+        self.register_buffer("running_mean", torch.zeros(field_type.parts, scalars))
         self.register_buffer("running_rms", torch.ones(field_type.copies))
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         """Normalize a field of type ``in_type``; in training mode also update the running statistics."""
         self.in_type.require_channels(x)
-        mean, rms = self._statistics(x) if self.training and x.numel() else (self.running_mean, self.running_rms)
-        scale = torch.hypot(rms, rms.new_tensor(self.eps**0.5)).reciprocal()
-        if self.weight is not None:
-            scale = scale * self.weight
-        factors = spread(self.in_type, scale)
-        shift = -self._widen(mean) * factors
-        if self.bias is not None:
-            shift = shift + self._widen(self.bias)
-        shape = (1, -1, *(1 for _ in x.shape[2:]))
-        return torch.addcmul(shift.view(shape), x, factors.view(shape))
-
-    def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean of the scalars and root mean square of all copies; updates the running statistics."""
-        x, axes = in_wide_range(x), [0, *range(2, x.ndim)]
-        scalars = x.unflatten(1, (self.in_type.parts, -1))[:, :, : self._scalars]
-        mean = scalars.mean(dim=[0, *range(3, scalars.ndim)])
-        count, shared = x.numel() // x.shape[1], is_shared()
-        mean = shared_mean(mean, count) if shared else mean
-        norms = torch.linalg.vector_norm(x * SCALE, dim=axes).unflatten(0, (self.in_type.parts, -1))
-        about_mean = scalars - mean.view(1, *mean.shape, *(1 for _ in x.shape[2:]))
-        scalar_norms = torch.linalg.vector_norm(about_mean * SCALE, dim=[0, *range(3, scalars.ndim)])
-        channels = torch.cat([scalar_norms, norms[:, self._scalars :]], dim=1).flatten() / count**0.5
-        rms = rms_of_copies(self.in_type, shared_rms(channels, count) if shared else channels) / SCALE
+        if not self.training or not x.numel():
+            return normalized(x, self.running_mean, self.running_rms, self.weight, self.bias, self.in_type, self.eps)
+        if has_fast_kernels(x, self.running_rms):
+            y, mean, rms = BatchNormalize.apply(x, self.weight, self.bias, self.in_type, self.eps)
+        else:
+            mean, rms = composed_statistics(x, self.in_type)
+            y = normalized(x, mean, rms, self.weight, self.bias, self.in_type, self.eps)
         with torch.no_grad():
             self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
             self.running_rms.lerp_(rms.to(self.running_rms), self.momentum)
-        return mean, rms
-
-    def _widen(self, scalars: Tensor) -> Tensor:
-        """Pad the values of the scalars with zeros for all other channels."""
-        others = self.in_type.channels // self.in_type.parts - self._scalars
-        return F.pad(scalars, (0, others)).flatten()
+        out: Tensor = y
+        return out
 
     def extra_repr(self) -> str:
         return f"{self.in_type}, momentum={self.momentum}, eps={self.eps}, affine={self.weight is not None}"

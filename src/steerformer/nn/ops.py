@@ -15,6 +15,7 @@ _CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
 _PLAIN_LAYERS = {2: nn.Conv2d, 3: nn.Conv3d}
 _AVERAGES = {2: F.avg_pool2d, 3: F.avg_pool3d}
 _INTERPOLATIONS = {2: "bilinear", 3: "trilinear"}
+_VECTORIZED_INTERPOLATIONS = ("bilinear",)
 SCALE = 2.0**-42  # keeps squares of 1e30 and of 1e-6 within the range of float32; a power of two, so exact
 SHORTEST = 1e-6  # smallest norm to divide by: keeps f / |f| and its gradient finite
 
@@ -94,6 +95,11 @@ def average_pool(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tenso
 def interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
     """Linear interpolation to a new size over the same extent (``align_corners=False``)."""
     return F.interpolate(x, size=tuple(size), mode=_INTERPOLATIONS[x.ndim - 2], align_corners=False)
+
+
+def interpolates_fast(x: Tensor, size: Sequence[int]) -> bool:
+    """Whether torch's interpolation on CPUs, forward, is faster than products with matrices: large, and vectorized."""
+    return _INTERPOLATIONS[x.ndim - 2] in _VECTORIZED_INTERPOLATIONS and max(size) > 64
 
 
 def per_axis(value: object, dim: int, name: str, *, least: int = 1) -> tuple[int, ...]:

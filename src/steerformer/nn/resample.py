@@ -1,13 +1,17 @@
 """Equivariant up- and downsampling by linear interpolation."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, as_number, require_field_type
-from steerformer.nn.ops import interpolate, per_axis, require_space
+from steerformer.nn.ops import interpolate, interpolates_fast, per_axis, require_space
+from steerformer.nn.separable import AxisMap, has_fast_products, map_axes
 
 
 class Resample(nn.Module):
@@ -57,7 +61,11 @@ class Resample(nn.Module):
             size: new size; overrides ``scale`` and ``size`` of the layer.
         """
         require_space(self.in_type, x, "Resample")
-        return interpolate(x, self._scaled(x.shape[2:]) if size is None else self._per_axis(size))
+        new = self._scaled(x.shape[2:]) if size is None else self._per_axis(size)
+        if not has_fast_products(x):
+            return interpolate(x, new)
+        maps = [_linear_interpolation(x, n, m) for n, m in zip(x.shape[2:], new, strict=True)]
+        return map_axes(x, maps, values=partial(interpolate, size=new) if interpolates_fast(x, new) else None)
 
     def _scaled(self, space: Sequence[int]) -> Sequence[int]:
         if self.size is not None:
@@ -71,3 +79,13 @@ class Resample(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.in_type}, scale={self.scale}, size={self.size}"
+
+
+def _linear_interpolation(x: Tensor, old: int, new: int) -> AxisMap | None:
+    """Matrix of linear interpolation along one axis, in the dtype of ``x``."""
+    if old == new:
+        return None
+    basis = torch.eye(old, dtype=torch.float64, device=x.device)[None]
+    matrix = F.interpolate(basis, size=new, mode="linear", align_corners=False)[0].mT
+    step = old / new
+    return AxisMap(matrix.to(x.dtype).contiguous(), start=(step - 1) / 2, step=step, reach=1)
