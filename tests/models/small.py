@@ -30,6 +30,20 @@ def plain(group, **options):
     return models.build({**small, **options})
 
 
+STEMS = {
+    "stem": {"stem_stride": 2, "head": "scalar"},
+    "stem, fourier": {
+        "stem_stride": 2,
+        "widths": [[[3, 2]], [4]],
+        "antialiased": True,
+        "nonlinearity": "fourier",
+        "norm_after": "convolution",
+        "head": "scalar",
+        "head_channels": 4,
+        "head_kernel_size": 1,
+    },
+    "stem, two convolutions": {"stem_stride": 2, "widths": [[2, 3], [4]], "head": "scalar", "norm": "layer"},
+}
 UNETS = {
     "transformer": {"depth": 1},
     "MLP": {"depth": 0},
@@ -47,6 +61,7 @@ UNETS = {
     "large pooling factors": {"pool": [3, 4]},
     "antialiased pooling": {"pool": [2, 3], "antialiased": True, "blur": 0.7},
     "activation checkpointing": {"activation_checkpointing": True},
+    **STEMS,
 }
 
 

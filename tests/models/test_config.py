@@ -51,6 +51,9 @@ def test_invalid_classifier_configs_are_rejected(change, message):
         ({"spacing": [1, 0]}, r"'spacing.1': .* got 0"),
         ({"head": "length"}, r"'head': input should be 'norm', 'absolute' or 'scalar', got 'length'"),
         ({"head_kernel_size": 2}, r"head_kernel_size must be odd, got 2"),
+        ({"stem_stride": 3}, r"'stem_stride': input should be 1 or 2, got 3"),
+        ({"stem_stride": 2}, "stem_stride 2 needs head: scalar, got norm"),
+        ({"head_channels": 0}, r"'head_channels': .* got 0"),
     ],
 )
 def test_invalid_unet_configs_are_rejected(change, message):

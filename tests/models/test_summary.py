@@ -44,6 +44,18 @@ def test_unets_are_summarized_on_any_grid(group):
     assert model.training
 
 
+def test_layers_of_stem_and_head_are_listed(group):
+    model = unet(group, stem_stride=2, head="scalar", head_channels=5)
+    found = models.summary(model, (6, 9, 5)[: group.dim])
+    assert sum(row.parameters for row in found.rows) == found.parameters == count(model)[0]
+    rows = {row.name: row for row in found.rows}
+    assert rows["down.0.block.0.conv"].shape[1:] == (3, 5, 3)[: group.dim]
+    assert rows["full_resolution.coarse"].shape == (8, 3, 5, 3)[: group.dim + 1]
+    assert rows["full_resolution.skip"].shape == (5, 6, 9, 5)[: group.dim + 1]
+    assert rows["head"].shape == (3, 6, 9, 5)[: group.dim + 1]
+    assert models.summary(model).rows[-1].shape[1:] == (32,) * group.dim
+
+
 def test_invalid_sizes_are_rejected(group, unchecked):
     with pytest.raises(ValueError, match=r"size is an integer >= 1, or one for each of \d axes, got 0"):
         models.summary(unet(group), 0)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 import steerformer as sf
-from models.small import UNETS, assert_equivariant_on_grid, monai_unet, settle, unet
+from models.small import STEMS, UNETS, assert_equivariant_on_grid, monai_unet, settle, unet
 from steerformer import SO2, SO3
 from steerformer.testing import assert_equivariant, blobs
 
@@ -142,9 +142,10 @@ def test_head_gives_the_norm_of_one_field_per_class(group, float64):
 
 
 def test_every_parameter_gets_a_gradient(group):
-    for options in ({}, {"depth": 0}, {"head": "scalar", "norm_after": "convolution", "nonlinearity": "fourier"}):
+    fourier = {"head": "scalar", "norm_after": "convolution", "nonlinearity": "fourier"}
+    for options in ({}, {"depth": 0}, fourier, *STEMS.values()):
         model = unet(group, **options)
-        x = model.in_type.randn(2, 6)
+        x = model.in_type.randn(2, model.stride + 2)  # more than one voxel on the coarsest grid
         F.cross_entropy(model(x), torch.randint(3, (2, *x.shape[2:]))).backward()
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None and parameter.grad.abs().max() > 0, name

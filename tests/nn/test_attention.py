@@ -14,7 +14,7 @@ from measure import Contestant, peak_memory
 from nn import attention_oracle
 from nn.attention_inputs import core_inputs, fields, grid, some_mask
 from steerformer import SO2, SO3, FieldType
-from steerformer.nn import attention_blockwise as blockwise
+from steerformer.nn import attention_tiles as tiles
 from steerformer.nn.attention_core import attend, attention_weights
 
 IMPLEMENTATIONS = ["dense", "blockwise"]
@@ -33,9 +33,12 @@ CASES = {
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of a few queries that end within rows of the grid."""
-    monkeypatch.setattr(blockwise, "_BLOCK", 1)
-    monkeypatch.setattr(blockwise, "_LEAST_QUERIES", 5)
+    """Tiles of a few queries, heads and keys, of unequal sizes."""
+
+    def sizes(space, depth, heads, *, all_keys):
+        return tiles.Sizes(space[0], math.prod(space[1:]), 2, 3, space[0] if all_keys else 2, 3 if heads > 2 else 1)
+
+    monkeypatch.setattr(tiles, "_choose_sizes", sizes)
 
 
 @pytest.mark.parametrize(
@@ -259,4 +262,4 @@ def peak_of_training(group, factor):
     x = layer.in_type.randn(1, space).requires_grad_()
     training = Contestant("attention", lambda: layer(x), backward=True)
     training.run()  # warm up threads and tables
-    return peak_memory(training)
+    return peak_memory(training.run)

@@ -65,9 +65,9 @@ def test_custom_operators_pass_opcheck(group):
     rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
     opcheck(blockwise.attend_blocks, (q, k, v, rows, table, None))
     opcheck(blockwise.attend_blocks, (q, k, v, rows, table, some_mask(2, (q.shape[-1],))))
-    content, position = blockwise.attend_blocks(q, k, v, rows, table, None)
-    tensors = [x.detach() for x in (content, position, q, k, v, rows, table)]
-    opcheck(blockwise.attend_blocks_backward, (*tensors, None, content.detach(), position.detach()))
+    outputs = [x.detach() for x in blockwise.attend_blocks(q, k, v, rows, table, None)]
+    tensors = [x.detach() for x in (*outputs[:2], q, k, v, rows, table)]
+    opcheck(blockwise.attend_blocks_backward, (*tensors, None, *outputs))
     arguments = (group.name, [0, 1], "soft", list(grid(group)), [1.0] * group.dim, table.shape[-1], torch.zeros(1))
     opcheck(offset_table, arguments)
 

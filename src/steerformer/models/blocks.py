@@ -9,9 +9,11 @@ from torch import nn
 from steerformer.fields import FieldType
 from steerformer.groups import Group
 from steerformer.models.config import Multiplicities, SteerableConfig
+from steerformer.models.stem import Stem
 from steerformer.nn import AvgPool, BatchNorm, Conv, Encoder, FourierReLU, Gated, LayerNorm, NormReLU
 
 Spacing = tuple[float, ...] | None
+_WIDTH = 3  # of strided kernels, in voxels of the coarse grid
 
 
 def field_type(group: Group, copies: Multiplicities, degrees: int) -> FieldType:
@@ -26,17 +28,21 @@ def block(
     *,
     spacing: Spacing = None,
     conv_follows: bool = False,
+    stem_stride: int = 1,
 ) -> Iterator[nn.Module]:
     """Convolutions from each type to the next, with norms and nonlinearities.
 
     The paper's blocks have nonlinearities between convolutions and a norm at the end. Where ``conv_follows``, the block
-    ends with a nonlinearity, too.
+    ends with a nonlinearity, too. With a ``stem_stride`` above 1, the first convolution is a strided stem.
     """
     for i, (before, after) in enumerate(pairwise(types)):
         is_last = i == len(types) - 2 and not conv_follows
-        yield conv(config, before, after, kernel_size, spacing=spacing)
+        if i == 0 and stem_stride > 1:
+            yield stem(config, before, after, stem_stride, spacing=spacing)
+        else:
+            yield conv(config, before, after, kernel_size, spacing=spacing)
         if is_last or config.norm_after == "convolution":
-            yield (BatchNorm if config.norm == "batch" else LayerNorm)(after)
+            yield norm(config, after)
         if not is_last or config.norm_after == "convolution":
             yield _nonlinearity(config, after, spacing)
 
@@ -47,6 +53,7 @@ def conv(
     after: FieldType,
     kernel_size: int,
     *,
+    stride: int = 1,
     padding: int | Literal["same"] = "same",
     spacing: Spacing = None,
 ) -> Conv:
@@ -55,11 +62,23 @@ def conv(
         before,
         after,
         kernel_size=kernel_size,
+        stride=stride,
         padding=padding,
         kernel_family=config.kernel_family,
         tolerance=config.tolerance,
         spacing=spacing,
     )
+
+
+def stem(config: SteerableConfig, image: FieldType, after: FieldType, stride: int, *, spacing: Spacing = None) -> Stem:
+    """A strided convolution from an image, antialiased as the poolings of the configuration are."""
+    strided = conv(config, image, after, _WIDTH * stride, stride=stride, spacing=spacing)
+    return Stem(strided, config.blur * stride if config.antialiased else None)
+
+
+def norm(config: SteerableConfig, of: FieldType) -> BatchNorm | LayerNorm:
+    """The norm of the configuration."""
+    return (BatchNorm if config.norm == "batch" else LayerNorm)(of)
 
 
 def pool(config: SteerableConfig, of: FieldType, kernel_size: int) -> AvgPool:

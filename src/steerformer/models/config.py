@@ -185,6 +185,12 @@ class UNetConfig(SteerableConfig):
     """Expansion factor of the MLPs."""
     spacing: tuple[Annotated[float, Field(gt=0)], ...] | None = None
     """Voxel spacing along each axis; null for isotropic voxels."""
+    stem_stride: Literal[1, 2] = 1
+    """Stride of the first convolution. 2: all levels work on a grid half as fine as the image, 1/4 of the pixels or 1/8
+    of the voxels, and a light head returns to the grid of the image. The first convolution then has a kernel size of 6,
+    and with antialiased the image is blurred before."""
+    head_channels: Positive = 8
+    """stem_stride 2: real scalars on the grid of the image, from features and image, which correct the logits."""
     head: Literal["norm", "absolute", "scalar"] = "norm"
     """norm: logits are norms of fields of all degrees, as in the paper; absolute: absolute values of complex scalars,
     as in the paper in 3D; scalar: real scalars of either sign, which train faster."""
@@ -202,6 +208,12 @@ class UNetConfig(SteerableConfig):
     def _require_odd_kernel(self) -> "UNetConfig":
         if self.head_kernel_size is not None and self.head_kernel_size % 2 == 0:
             raise ValueError(f"head_kernel_size must be odd, got {self.head_kernel_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _require_scalar_head_with_stem(self) -> "UNetConfig":
+        if self.stem_stride > 1 and self.head != "scalar":
+            raise ValueError(f"stem_stride {self.stem_stride} needs head: scalar, got {self.head}")
         return self
 
     @model_validator(mode="after")

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from steerformer.models.monai_unet import MonaiUNet
 from steerformer.models.registry import Model
+from steerformer.models.stem import FullResolutionHead, Stem
 from steerformer.models.unet import UNet
 from steerformer.models.unet_levels import Down, Up
 from steerformer.nn import BatchNorm, Conv, Encoder, Linear, PositionalEncoding, TransformerBlock
 from steerformer.nn.ops import per_axis
 
-_CONTAINERS = (nn.Sequential, nn.ModuleList, Down, Up, Encoder, TransformerBlock)
+_CONTAINERS = (nn.Sequential, nn.ModuleList, Down, Up, Stem, FullResolutionHead, Encoder, TransformerBlock)
 _COMPLEX_WEIGHTS = (Conv, Linear, PositionalEncoding, BatchNorm)
 
 

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from steerformer.fields import FieldType
 from steerformer.groups import GROUPS
 from steerformer.models.activation_checkpointing import checkpointed
-from steerformer.models.blocks import block, conv, encoder, field_type, pool
+from steerformer.models.blocks import block, conv, encoder, field_type, norm, pool
 from steerformer.models.config import UNetConfig
+from steerformer.models.stem import FullResolutionHead
 from steerformer.models.unet_levels import Down, Up
-from steerformer.nn import MLP, Encoder
+from steerformer.nn import MLP, Conv, Encoder
 from steerformer.nn.ops import length, require_space
 
 
@@ -25,6 +26,10 @@ class UNet(nn.Module):
     output of the coarser one, adds the skip connection and applies a block. Grids may have any size, odd or even: see
     :mod:`steerformer.models.unet_levels`.
 
+    With ``stem_stride: 2`` the first convolution has stride 2 (:class:`~steerformer.models.stem.Stem`), so that all
+    levels work on a coarser grid than that of the image, and a light head returns to the grid of the image
+    (:class:`~steerformer.models.stem.FullResolutionHead`).
+
     Args:
         config: widths and options.
     """
@@ -35,7 +40,7 @@ class UNet(nn.Module):
         group = GROUPS[config.group]
         self.in_type = FieldType.image(group, config.in_channels)
         self.out_type = FieldType.image(group, config.classes)
-        self.stride = math.prod(config.pools)
+        self.stride = config.stem_stride * math.prod(config.pools)
         """Input voxels per voxel of the coarsest grid, along each axis."""
         types, before = [], self.in_type
         for widths in config.widths:
@@ -44,12 +49,13 @@ class UNet(nn.Module):
         self.down = nn.ModuleList(_down(config, types))
         self.middle = _middle(config, before)
         self.up = nn.ModuleList(_up(config, types))
+        self.full_resolution = _full_resolution(config, types[0]) if config.stem_stride > 1 else None
         self.head = Logits(_class_type(config, self.in_type), self.out_type)
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch classes *space"]:
         """Logits of every voxel."""
         require_space(self.in_type, x, "UNet")
-        skips: list[Tensor | None] = []
+        image, skips = x, list[Tensor | None]()
         for level in self.down:
             x = self._run(level, x)
             skips.append(x)
@@ -58,6 +64,8 @@ class UNet(nn.Module):
             x = self._run(part, x)
         for level in self.up:
             x = self._run(level, x, skips.pop())
+        if self.full_resolution is not None:
+            x = self._run(self.full_resolution, x, image)
         logits: Tensor = self.head(x)
         return logits
 
@@ -86,7 +94,8 @@ class Logits(nn.Module):
 def _down(config: UNetConfig, types: list[list[FieldType]]) -> Iterator[Down]:
     for i, level in enumerate(types):
         pooling = pool(config, level[0], config.pools[i - 1]) if i else None
-        yield Down(pooling, block(config, level, config.kernel_sizes[i], spacing=config.spacing))
+        stride = 1 if i else config.stem_stride
+        yield Down(pooling, block(config, level, config.kernel_sizes[i], spacing=config.spacing, stem_stride=stride))
 
 
 def _middle(config: UNetConfig, of: FieldType) -> Encoder | MLP:
@@ -95,15 +104,35 @@ def _middle(config: UNetConfig, of: FieldType) -> Encoder | MLP:
 
 
 def _up(config: UNetConfig, types: list[list[FieldType]]) -> Iterator[Up]:
-    """From the coarsest level to the finest, whose last convolution gives the fields of the classes."""
+    """From the coarsest level to the finest, whose last convolution gives the fields of the classes.
+
+    With a stem, :class:`FullResolutionHead` gives these.
+    """
     last = len(types) - 1
     for i, level in reversed(list(enumerate(types))):
         mirrored = [*reversed(level[1:]), level[0]] if i else [*reversed(level[1:])]
         parts = [*block(config, mirrored, config.kernel_sizes[i], spacing=config.spacing, conv_follows=i == 0)]
-        if i == 0:
-            size = config.head_kernel_size or config.kernel_sizes[0]
-            parts.append(conv(config, mirrored[-1], _class_type(config, level[0]), size, spacing=config.spacing))
+        if i == 0 and config.stem_stride == 1:
+            parts.append(_last_conv(config, mirrored[-1], level[0]))
         yield Up(mirrored[0], config.pools[i] if i < last else None, parts)
+
+
+def _full_resolution(config: UNetConfig, level: list[FieldType]) -> FullResolutionHead:
+    image, features = level[:2]
+    scalars, both = (
+        FieldType.image(image.group, n) for n in (config.head_channels, config.head_channels + config.classes)
+    )
+    return FullResolutionHead(
+        conv(config, features, both, 3, spacing=config.spacing),
+        conv(config, image, scalars, 5, spacing=config.spacing),
+        norm(config, scalars),
+        _last_conv(config, scalars, image),
+    )
+
+
+def _last_conv(config: UNetConfig, before: FieldType, image: FieldType) -> Conv:
+    size = config.head_kernel_size or config.kernel_sizes[0]
+    return conv(config, before, _class_type(config, image), size, spacing=config.spacing)
 
 
 def _class_type(config: UNetConfig, image: FieldType) -> FieldType:

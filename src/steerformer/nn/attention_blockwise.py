@@ -1,48 +1,67 @@
-"""Attention over blocks of queries; backward recomputes the scores, so memory grows linearly with the tokens.
+"""Attention over tiles of scores; backward recomputes them, so memory grows linearly with the tokens.
 
-Queries come in reversed order. On each axis query ``n - 1 - i`` and key ``j`` are then ``n - 1 - (i + j)`` apart, which
-is entry ``i + j`` of the table. The rows of one query against all keys are thus a window of the table, windows of
-neighboring queries lie one entry apart, and those of a block are gathered by a few copies of strided views.
+Forward accumulates the softmax over tiles of keys: sums of exponentials relative to the largest score so far. Backward
+finds the weights of a tile from the logarithms of the final sums. All scores are multiplied by log2(e), because powers
+of 2 take a third of the time of powers of e.
 
 Forward and backward are two custom operators, opaque to torch.compile and torch.export.
 """
 
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from steerformer.nn.attention_tiles import Block, Keys, Tiling
 from steerformer.nn.ops import without_autocast
 
-_BLOCK = 1 << 21  # scores of a block: enough for fast matrix products, few enough for the CPU caches
-_LEAST_QUERIES = 32
-_TINY = 1e-19  # squares of smaller scores are 0 in float32, so these scores have no direction
+_LOG2_E = math.log2(math.e)
+_TINY = 1e-37  # added to squares of absolute values: scores below 3e-19 have no direction
 
 
 @torch.library.custom_op("steerformer::attend_blocks", mutates_args=())
 def attend_blocks(
     q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Weighted means of content ``(batch, head, query, component)`` and position ``(query, batch, head, row)``.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Weighted means of content ``(batch, head, component, query)`` and position ``(batch, head, row, query)``.
+
+    Also returns, for backward, the binary logarithm of the sum of exponentials, ``(batch, head, 1, query)``.
 
     Args:
-        q: ``(batch, head, component, query)``, queries reversed.
+        q: ``(batch, head, component, query)``.
         k, v: ``(batch, head, component, key)``.
         rows: ``(batch, head, 2 * row, query)``: coefficients of the table's rows in both parts of the scores.
         table: ``(*offsets, row)``.
         mask: ``True`` for valid keys, ``(batch, key)``.
     """
-    batch, heads, components, tokens = q.shape
-    content = q.new_empty(batch * heads, tokens, components)
-    position = q.new_empty(tokens, batch * heads, table.shape[-1])
-    values = v.flatten(0, 1).mT
-    for block in _blocks(q, k, rows, table, mask):
-        content[:, block.queries] = torch.bmm(block.weights, values)
-        torch.bmm(block.weights.transpose(0, 1), block.basis.mT, out=position[block.queries])
-    return content.unflatten(0, (batch, heads)), position.unflatten(1, (batch, heads))
+    scores, values = _Scores(q, k, rows, table, mask), v.flatten(0, 1).contiguous()
+    heads, components, tokens = values.shape
+    depth = table.shape[-1]
+    content, position, log_sum = (values.new_empty(heads, size, tokens) for size in (components, depth, 1))
+    for block in scores.tiling.blocks():
+        n, g = block.num_queries, block.num_heads
+        of_content, of_position = values.new_zeros(g, components, n), values.new_zeros(n, g, depth)
+        largest, total = values.new_zeros(2, n, g, 1)
+        queries = scores.queries(block)
+        for keys in scores.tiling.keys:
+            weights = scores.tile(block, queries, keys)[1]
+            new_largest = torch.maximum(largest, weights.amax(dim=-1, keepdim=True))
+            weights.sub_(new_largest).exp2_()
+            if keys.tokens.start:  # earlier sums are relative to the largest score until then
+                factor = torch.exp2(largest - new_largest)
+                total.mul_(factor)
+                of_position.mul_(factor)
+                of_content.mul_(_head_first(factor))
+            largest = new_largest
+            total.add_(weights.sum(dim=-1, keepdim=True))
+            block.times_transposed_table(weights, keys, add_to=of_position)
+            of_content.baddbmm_(values[block.heads, :, keys.tokens], weights.permute(1, 2, 0))
+        total.clamp_min_(1)  # the largest term of a sum is 1, and without any valid key the sum is 0
+        block.put(content, of_content.mul_(_head_first(total.reciprocal())))
+        block.put(position, _head_first(of_position.div_(total)))
+        block.put(log_sum, _head_first(total.log2_().add_(largest)))
+    return content.view(v.shape), *(x.unflatten(0, v.shape[:2]) for x in (position, log_sum))
 
 
 @torch.library.custom_op("steerformer::attend_blocks_backward", mutates_args=())
@@ -57,33 +76,45 @@ def attend_blocks_backward(
     mask: Tensor | None,
     content: Tensor,
     position: Tensor,
+    log_sum: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values and rows."""
-    batch, heads, components, tokens = q.shape
-    grad_content, grad_position = grad_content.flatten(0, 1), grad_position.flatten(1, 2)
+    scores, values = _Scores(q, k, rows, table, mask), v.flatten(0, 1).contiguous()
     # softmax's backward subtracts sum_j a_ij da_ij from all da_ij; outputs and their gradients give that sum
-    common = (grad_content * content.flatten(0, 1)).sum(dim=-1).T + (grad_position * position.flatten(1, 2)).sum(-1)
-    grad_position = torch.cat([grad_position, -common[..., None]], dim=-1)
-    keys, values = k.flatten(0, 1), v.flatten(0, 1)
-    into_q = q.new_empty(batch * heads, components, tokens)
-    into_k, into_v = keys.new_zeros(keys.shape), values.new_zeros(values.shape)
-    into_rows = q.new_empty(tokens, 2 * batch * heads, table.shape[-1])
-    slopes_buffer = None
-    for block in _blocks(q, k, rows, table, mask):
-        here = block.queries
-        slopes_buffer = torch.empty_like(block.weights) if slopes_buffer is None else slopes_buffer
-        slopes = torch.bmm(grad_content[:, here], values, out=_part(slopes_buffer, *block.weights.shape))
-        positions = torch.bmm(grad_position[here], block.basis_and_one, out=block.buffer)
-        slopes.add_(positions.transpose(0, 1))
-        into_v.baddbmm_(grad_content[:, here].mT, block.weights)
-        # a (da - sum a da) is the gradient by |s|, and s / |s| the direction of s
-        slopes.mul_(block.weights).div_(block.scores.clamp_min_(_TINY))
-        pairs = block.pairs.mul_(slopes[:, None])
-        into_k.baddbmm_(block.both.mT, pairs.flatten(1, 2))
-        into_q[:, :, here] = _gather_both(torch.bmm(pairs.flatten(1, 2), keys.mT)).mT
-        torch.bmm(pairs.flatten(0, 1).transpose(0, 1), block.basis.mT, out=into_rows[here])
-    into_rows = into_rows.permute(1, 2, 0).reshape(rows.shape).contiguous()
-    return into_q.view(q.shape), into_k.view(k.shape), into_v.view(v.shape), into_rows
+    common = (grad_content * content).sum(dim=2, keepdim=True) + (grad_position * position).sum(dim=2, keepdim=True)
+    grad_position = torch.cat([grad_position, -common], dim=2).flatten(0, 1)
+    grad_content, log_sum = grad_content.flatten(0, 1), log_sum.flatten(0, 1)
+    into_q, into_rows = torch.empty_like(values), values.new_empty(len(values), *rows.shape[2:])
+    into_k, into_v = torch.zeros_like(values), torch.zeros_like(values)
+    slopes_buffer = scores.tiling.new_buffer(values)
+    for block in scores.tiling.blocks():
+        n, g = block.num_queries, block.num_heads
+        both, coefficients = queries = scores.queries(block)
+        content_here, position_here = block.take(grad_content), _query_first(block.take(grad_position))
+        log_sum_here = _query_first(block.take(log_sum))
+        of_both, of_rows = torch.zeros_like(both), torch.zeros_like(coefficients)
+        for keys in scores.tiling.keys:
+            pairs, moduli = scores.tile(block, queries, keys)
+            heads_keys = (block.heads, slice(None), keys.tokens)
+            slopes = block.part(slopes_buffer, keys)
+            block.times_table(position_here, keys, out=slopes)
+            slopes = slopes[..., : keys.number]
+            slopes.transpose(0, 1).baddbmm_(content_here.mT, values[heads_keys])
+            # a (da - sum a da) is the gradient by |s|, and s / |s| the direction of s
+            slopes.div_(moduli)
+            weights = moduli.sub_(log_sum_here).exp2_()
+            into_v[heads_keys].baddbmm_(content_here, weights.transpose(0, 1))
+            slopes.mul_(weights)
+            pairs = pairs[..., : keys.number]
+            pairs.unflatten(1, (2, g)).mul_(slopes[:, None])
+            by_head = _by_head(pairs)
+            into_k[heads_keys].baddbmm_(both, by_head)
+            of_both.baddbmm_(scores.keys[heads_keys], by_head.mT)
+            block.times_transposed_table(pairs, keys, add_to=of_rows)
+        block.put(into_q, _gather_both(of_both))
+        block.put(into_rows, of_rows.view(n, 2, g, -1).permute(2, 1, 3, 0).flatten(1, 2))
+    into_k.div_(_LOG2_E)
+    return into_q.view(q.shape), into_k.view(k.shape), into_v.view(v.shape), into_rows.view(rows.shape)
 
 
 def weights_in_blocks(
@@ -91,113 +122,88 @@ def weights_in_blocks(
 ) -> Tensor:
     """Attention weights of all pairs, ``(batch, head, query, key)``, or the largest of each query; no gradients."""
     with torch.no_grad():
-        blocks = (block.weights for block in _blocks(q, k, rows, table, mask))
-        found = [weights.amax(dim=-1) if only_largest else weights.clone() for weights in blocks]
-    return torch.cat(found, dim=1).unflatten(0, q.shape[:2])
+        scores = _Scores(q, k, rows, table, mask, all_keys=True)
+        found = scores.keys.new_empty(len(scores.keys), 1 if only_largest else q.shape[-1], q.shape[-1])
+        for block in scores.tiling.blocks():
+            weights = scores.tile(block, scores.queries(block), scores.tiling.keys[0])[1]
+            weights.sub_(weights.amax(dim=-1, keepdim=True).clamp_min_(0)).exp2_()
+            weights.div_(weights.sum(dim=-1, keepdim=True).clamp_min_(1))
+            block.put(found, _head_first(weights.amax(dim=-1, keepdim=True) if only_largest else weights))
+    found = found.unflatten(0, q.shape[:2])
+    return found.squeeze(2) if only_largest else found.mT
 
 
-class _Block(NamedTuple):
-    """One block of queries against all keys; the next block overwrites it.
+class _Scores:
+    """Scores, one tile at a time; each tile overwrites the one before."""
 
-    Products write into contiguous buffers; otherwise torch would multiply one head after the other.
-    """
+    def __init__(
+        self, q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None, *, all_keys: bool = False
+    ) -> None:
+        self.tiling = Tiling(table, q.shape[0] * q.shape[1], all_keys=all_keys)
+        self.keys, self._rows = k.flatten(0, 1).contiguous(), rows.flatten(0, 1).unflatten(1, (2, -1))
+        self._both = _both_parts(q.flatten(0, 1))
+        self._hidden = None if mask is None else ~mask.repeat_interleave(q.shape[1], dim=0)
+        self._pairs, self._moduli = (self.tiling.new_buffer(k, parts) for parts in (2, 1))
+        self._tiny = k.new_full((), _TINY)
 
-    queries: slice
-    basis_and_one: Tensor
-    """``(query, row, key)``, and a last row of ones."""
-    both: Tensor
-    """``q`` and ``i q``, ``(head, 2 * query, component)``: their products with keys are both parts of scores."""
-    pairs: Tensor
-    """Scores, ``(head, part, query, key)``."""
-    scores: Tensor
-    """Their absolute values, ``(head, query, key)``."""
-    weights: Tensor
-    """``(head, query, key)``"""
-    buffer: Tensor
-    """``(query, head, key)``, scratch memory of backward."""
+    def queries(self, block: Block) -> tuple[Tensor, Tensor]:
+        """``q`` and ``i q`` ``(head, component, 2 * query)`` and coefficients ``(query, 2 * head, row)`` of a block."""
+        rows = block.take(self._rows.flatten(1, 2)).unflatten(1, (2, -1))
+        return block.take(self._both).flatten(2), (_LOG2_E * rows).permute(3, 1, 0, 2).flatten(1, 2)
 
-    @property
-    def basis(self) -> Tensor:
-        return self.basis_and_one[:, :-1]
-
-
-def _blocks(q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None) -> Iterator[_Block]:
-    batch, heads, _, tokens = q.shape
-    together, depth = batch * heads, table.shape[-1]
-    keys, both = k.flatten(0, 1), _both_parts(q.flatten(0, 1).mT)
-    rows = rows.reshape(2 * together, depth, tokens).permute(2, 0, 1).contiguous()
-    hidden = None if mask is None else ~mask.repeat_interleave(heads, dim=0)[:, None]
-    size = min(tokens, max(_LEAST_QUERIES, _BLOCK // (max(2 * together, depth + 1) * tokens)))
-    windows = _windows(table)
-    pairs_buffer, positions_buffer = q.new_empty(2, 2 * together * size * tokens)
-    scores_buffer, weights_buffer = q.new_empty(2, together * size * tokens)
-    basis_buffer = q.new_empty(size, tokens, depth + 1)
-    for start in range(0, tokens, size):
-        here = slice(start, min(start + size, tokens))
-        count = here.stop - start
-        basis = _gather(windows, here, basis_buffer[:count]).mT
-        both_here = both[:, :, here].flatten(1, 2)
-        pairs = torch.bmm(both_here, keys, out=_part(pairs_buffer, together, 2 * count, tokens))
-        positions = torch.bmm(rows[here], basis[:, :-1], out=_part(positions_buffer, count, 2 * together, tokens))
-        pairs.view(2 * together, count, tokens).add_(positions.transpose(0, 1))
-        pairs = pairs.view(together, 2, count, tokens)
-        scores = torch.mul(pairs[:, 0], pairs[:, 0], out=_part(scores_buffer, together, count, tokens))
-        scores.addcmul_(pairs[:, 1], pairs[:, 1]).sqrt_()
-        if hidden is not None:
-            scores.masked_fill_(hidden, -math.inf)
-        weights = torch.softmax(scores, dim=-1, out=_part(weights_buffer, together, count, tokens))
-        if hidden is not None:
-            weights.masked_fill_(hidden, 0)  # softmax returns NaN where no key is valid
-        yield _Block(here, basis, both_here, pairs, scores, weights, _part(positions_buffer, count, together, tokens))
+    def tile(self, block: Block, queries: tuple[Tensor, Tensor], keys: Keys) -> tuple[Tensor, Tensor]:
+        """Scores, real parts and imaginary parts, ``(query, 2 * head, row)``, and moduli ``(query, head, key)``."""
+        both, coefficients = queries
+        pairs = block.part(self._pairs, keys, parts=2)
+        block.times_table(coefficients, keys, out=pairs)
+        _by_head(pairs[..., : keys.number]).baddbmm_(both.mT, self.keys[block.heads, :, keys.tokens])
+        re, im = pairs[..., : keys.number].chunk(2, dim=1)
+        moduli = block.part(self._moduli, keys)[..., : keys.number]
+        torch.addcmul(self._tiny, re, re, out=moduli).addcmul_(im, im).sqrt_()
+        if self._hidden is not None:
+            moduli.masked_fill_(self._hidden[block.heads, keys.tokens], -math.inf)
+        return pairs, moduli
 
 
-def _part(buffer: Tensor, *shape: int) -> Tensor:
-    return buffer.view(-1)[: math.prod(shape)].view(shape)
+def _by_head(pairs: Tensor) -> Tensor:
+    """``(query, 2 * head, key)`` to ``(head, 2 * query, key)``, without copies."""
+    return pairs.unflatten(1, (2, -1)).flatten(0, 1).transpose(0, 1)
 
 
-def _windows(table: Tensor) -> Tensor:
-    """View ``(*query, *key, row)`` of the table for reversed queries and all keys; the last row is ones."""
-    table = F.pad(table, (0, 1), value=1.0).contiguous()
-    space = [(length + 1) // 2 for length in table.shape[:-1]]
-    steps = table.stride()[:-1]
-    return table.as_strided((*space, *space, table.shape[-1]), (*steps, *steps, 1))
+def _head_first(x: Tensor) -> Tensor:
+    """``(query, head, component)`` to ``(head, component, query)``."""
+    return x.permute(1, 2, 0).contiguous()
 
 
-def _gather(windows: Tensor, queries: slice, out: Tensor) -> Tensor:
-    """Copy the windows of these queries into ``out (query, key, row)``, one box of neighboring queries at a time."""
-    space = windows.shape[: (windows.ndim - 1) // 2]
-    start = queries.start
-    while start < queries.stop:
-        place = [start // math.prod(space[axis + 1 :]) % n for axis, n in enumerate(space)]
-        for axis, n in enumerate(space):
-            box = math.prod(space[axis + 1 :])
-            steps = min(n - place[axis], (queries.stop - start) // box)
-            if steps and start % box == 0:
-                break
-        source = windows[tuple(place[:axis])][place[axis] : place[axis] + steps]
-        begin = start - queries.start
-        out[begin : begin + steps * box].view(source.shape).copy_(source)
-        start += steps * box
-    return out
+def _query_first(x: Tensor) -> Tensor:
+    """``(head, component, query)`` to ``(query, head, component)``."""
+    return x.permute(2, 0, 1).contiguous()
 
 
 def _both_parts(q: Tensor) -> Tensor:
-    """``q`` and ``i q``: ``(head, query, component)`` to ``(head, 2, query, component)``."""
-    re, im = q.chunk(2, dim=-1)
-    return torch.stack([torch.cat([re, im], dim=-1), torch.cat([-im, re], dim=-1)], dim=1)
+    """``q`` and ``i q``, times log2(e): ``(head, component, query)`` to ``(head, component, query, 2)``."""
+    both, half = q.new_empty(*q.shape, 2), q.shape[1] // 2
+    re, im = q.chunk(2, dim=1)
+    torch.mul(q, _LOG2_E, out=both[..., 0])
+    torch.mul(im, -_LOG2_E, out=both[:, :half, :, 1])
+    torch.mul(re, _LOG2_E, out=both[:, half:, :, 1])
+    return both
 
 
 def _gather_both(both: Tensor) -> Tensor:
-    """The transpose of :func:`_both_parts`, for gradients."""
-    plain, times_i = both.chunk(2, dim=1)
-    half = plain.shape[-1] // 2
-    return plain + torch.cat([times_i[..., half:], -times_i[..., :half]], dim=-1)
+    """The transpose of :func:`_both_parts`, for gradients: ``(head, component, 2 * query)`` to one column a query."""
+    plain, times_i = both.unflatten(2, (-1, 2)).unbind(dim=-1)
+    re, im = times_i.chunk(2, dim=1)
+    return plain + torch.cat([im, -re], dim=1)
 
 
 @attend_blocks.register_fake
-def _shapes(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    batch, heads, components, tokens = q.shape
-    return q.new_empty(batch, heads, tokens, components), q.new_empty(tokens, batch, heads, table.shape[-1])
+def _shapes(
+    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, heads, components, tokens = v.shape
+    content, position, log_sum = (v.new_empty(batch, heads, n, tokens) for n in (components, table.shape[-1], 1))
+    return content, position, log_sum
 
 
 @attend_blocks_backward.register_fake
@@ -207,11 +213,12 @@ def _backward_shapes(
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), rows.new_empty(rows.shape)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs, *output)
+    ctx.mark_non_differentiable(output[2])
 
 
-def _backward(ctx: Any, grad_content: Tensor, grad_position: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad_content: Tensor, grad_position: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     with without_autocast(grad_content):
         gradients = attend_blocks_backward(grad_content, grad_position, *ctx.saved_tensors)
     return *gradients, None, None

@@ -55,9 +55,8 @@ def attend(
             content = torch.einsum("bhij,bhej->bhei", weights, v)
             position = torch.einsum("bhij,ijr->bhri", weights, basis)
             return (content + value_map @ position).to(dtype)
-        q = q.flip(-1)  # offsets and tokens then run in the same direction: see blockwise
-        content, position = attend_blocks(q, k, v, _position_rows(q, key_map), table, mask)
-        return (content.mT + value_map @ position.movedim(0, -1)).flip(-1).to(dtype)
+        content, position, _ = attend_blocks(q, k, v, _position_rows(q, key_map), table, mask)
+        return (content + value_map @ position).to(dtype)
 
 
 def attention_weights(
@@ -73,8 +72,7 @@ def attention_weights(
     _require_grid(q, table)
     with without_autocast(q):
         q, k, key_map, table = _in_single_precision(q.detach(), k.detach(), key_map.detach(), table)
-        q = q.flip(-1)
-        return weights_in_blocks(q, k, _position_rows(q, key_map), table, mask, only_largest=only_largest).flip(2)
+        return weights_in_blocks(q, k, _position_rows(q, key_map), table, mask, only_largest=only_largest)
 
 
 def require_small_map(tokens: int) -> None:
