@@ -27,7 +27,7 @@ lint: $(DEV) ## style and types only
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(DEV) ## measure speed and memory, and write docs/benchmarks.md
+bench: $(DEV) ## measure speed and memory for half an hour, and write docs/benchmarks.md
 	$(BIN)/python benchmarks/run.py
 
 docs: $(CORE) ## write the generated pages and figures of docs/ again

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
@@ -13,10 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import steerformer as sf
-from measure import Contestant, interleaved_times, peak_memory
+from measure import Contestant, in_ms, interleaved_times, median_ratio, peak_memory
 
 CONV_SHARE_LIMIT, RELU_RATIO_LIMIT = 0.1, 6.0
 """Time limits of norms and nonlinearities: relative to a convolution on the same field, and to a ReLU."""
+CONV_RATIO_LIMIT = 0.8
+"""Time limit of a steerable convolution, relative to a real one of as many channels."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Case:
     """The same for forward in eval mode."""
     conv: nn.Module | None = None
     """A convolution on the same input: the layer may take :data:`CONV_SHARE_LIMIT` of its time."""
+    memory_limit: float | None = None
+    """Largest peak memory, forward and backward, relative to input and output."""
     always_trains: bool = False
     """Measure forward in training mode, too: in eval mode the layer is the identity."""
 
@@ -75,6 +80,7 @@ def all_cases() -> Iterator[tuple[str, Callable[[], Case]]]:
 def measure(name: str, case: Case, *, seconds: float) -> dict[str, Any]:
     """Time of forward in eval mode, of forward and backward in training mode, and peak memory of the latter."""
     row: dict[str, Any] = {"name": name, "baseline": case.baseline_name}
+    rounds: dict[str, dict[str, list[float]]] = {}
     modules = [module for module in (case.ours, case.baseline, case.conv) if isinstance(module, nn.Module)]
     for mode, backward in (("forward", False), ("training", True)):
         for module in modules:
@@ -82,15 +88,24 @@ def measure(name: str, case: Case, *, seconds: float) -> dict[str, Any]:
         ours = Contestant("ours", lambda: case.ours(case.input), backward)
         baseline = Contestant("baseline", lambda: case.baseline(case.baseline_input), backward)
         times = interleaved_times([ours, baseline], rounds=15, seconds=seconds)
-        row[f"{mode}_ms"] = round(1e3 * times["ours"], 2)
-        row[f"{mode}_ratio"] = round(times["ours"] / times["baseline"], 2)
-        row[f"{mode}_memory_ratio"] = round(peak_memory(ours) / max(peak_memory(baseline), 1), 2)
+        peak = peak_memory(ours.run)
+        row[f"{mode}_ms"] = round(1e3 * median(times["ours"]), 2)
+        row[f"{mode}_ratio"] = round(median_ratio(times["ours"], times["baseline"]), 2)
+        row[f"{mode}_memory_ratio"] = round(peak / max(peak_memory(baseline.run), 1), 2)
+        rounds[mode] = in_ms(times)
     row |= {"forward_limit": case.limit_eval, "training_limit": case.limit}
+    row |= {"memory_share": round(peak / _bytes_in_and_out(case), 2), "memory_share_limit": case.memory_limit}
     if (conv := case.conv) is not None:
         convolution = Contestant("conv", lambda: conv(case.input), True)
         times = interleaved_times([ours, convolution], rounds=15, seconds=seconds)
-        row |= {"share": round(times["ours"] / times["conv"], 3), "share_limit": CONV_SHARE_LIMIT}
-    return row
+        row |= {"share": round(median_ratio(times["ours"], times["conv"]), 3), "share_limit": CONV_SHARE_LIMIT}
+        rounds["share"] = in_ms(times)
+    return row | {"rounds_ms": rounds}
+
+
+@torch.no_grad()
+def _bytes_in_and_out(case: Case) -> int:
+    return case.input.nbytes + case.ours(case.input).nbytes
 
 
 def _conv(setting: Setting) -> Case:
@@ -104,16 +119,13 @@ def _first_conv(setting: Setting) -> Case:
 
 
 def _conv_case(setting: Setting, in_type: sf.FieldType, out_type: sf.FieldType) -> Case:
+    """Relative to a real convolution of as many real channels."""
     conv = sf.nn.Conv(in_type, out_type, kernel_size=5)
     apply = F.conv2d if setting.dim == 2 else F.conv3d
+    kernel = nn.Parameter(torch.randn(out_type.channels, in_type.channels, *(5,) * setting.dim))
     x = setting.sample(in_type)
-    with torch.no_grad():
-        parts = conv.basis.assemble(conv.weight)
-        kernel = torch.complex(parts[0], parts[1])
-        halves = x.unflatten(1, (in_type.parts, -1))
-        z = torch.complex(halves[:, 0], halves[:, -1]).requires_grad_()
-    kernel.requires_grad_()
-    return Case("torch complex conv", conv, x, lambda v: apply(v, kernel, padding=2), z, limit=1.15, limit_eval=1.05)
+    limits = {"limit": CONV_RATIO_LIMIT, "limit_eval": CONV_RATIO_LIMIT}
+    return Case("torch conv, as many real channels", conv, x, lambda v: apply(v, kernel, padding=2), x, **limits)
 
 
 def _relative_to_relu(make: Callable[[sf.FieldType], nn.Module]) -> Callable[[Setting], Case]:
@@ -166,12 +178,8 @@ def _gated(setting: Setting) -> Case:
 
 
 def _fourier(setting: Setting) -> Case:
-    """Relative to the ReLU on directions alone, without the transforms."""
-    layer, group = sf.nn.FourierReLU(setting.field_type), setting.field_type.group
-    directions, _ = group.direction_grid(4 * max(setting.field_type.degrees))
-    channels = 2 * len(directions) * max(setting.field_type.multiplicities)
-    values = torch.randn(setting.batch, channels, *(setting.size,) * setting.dim, requires_grad=True)
-    return Case("its relu, without transforms", layer, setting.sample(), F.relu, values)
+    layer, x = sf.nn.FourierReLU(setting.field_type), setting.sample()
+    return Case("relu", layer, x, F.relu, x, memory_limit=3 if setting.dim == 3 else None)
 
 
 def _product(setting: Setting) -> Case:

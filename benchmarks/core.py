@@ -28,6 +28,8 @@ class Grid:
     space: tuple[int, ...]
     ratio_limit: float | None = None
     """Largest time relative to torch's, forward and backward."""
+    forward_limit: float | None = None
+    """The same for forward alone."""
     megabyte_limit: float | None = None
     """Largest peak memory, forward and backward."""
 
@@ -45,12 +47,12 @@ class Grid:
         return self.field_type.channels // self.num_heads
 
 
-def flat(*space: int, ratio_limit: float | None = None, megabyte_limit: float | None = None) -> Grid:
-    return Grid(FLAT, FLAT_HEADS, space, ratio_limit, megabyte_limit)
+def flat(*space: int, **limits: float) -> Grid:
+    return Grid(FLAT, FLAT_HEADS, space, **limits)
 
 
-def solid(size: int, *, ratio_limit: float | None = None, megabyte_limit: float | None = None) -> Grid:
-    return Grid(SOLID, SOLID_HEADS, (size,) * 3, ratio_limit, megabyte_limit)
+def solid(size: int, **limits: float) -> Grid:
+    return Grid(SOLID, SOLID_HEADS, (size,) * 3, **limits)
 
 
 def inputs(grid: Grid) -> tuple[Tensor, ...]:
@@ -106,7 +108,7 @@ def extrapolated_peak(grid: Grid, implementation: str) -> float:
 def _bytes_per_pair(field_type: sf.FieldType, num_heads: int, implementation: str) -> float:
     probe = Grid(field_type, num_heads, _PROBE[field_type.group.dim])
     (contestant,) = contestants(probe, [implementation], backward=True)
-    return peak_memory(contestant) / probe.tokens**2
+    return peak_memory(contestant.run) / probe.tokens**2
 
 
 def _rows_of_pairs(table: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ def measure_growth(grid: Grid) -> dict[str, Any]:
             continue
         (contestant,) = contestants(grid, [implementation], backward=True)
         start = time.perf_counter()
-        peak = peak_memory(contestant)
+        peak = peak_memory(contestant.run)
         seconds = time.perf_counter() - start
         row[implementation] = {"peak_mb": round(peak / MEGABYTE, 2), "seconds": round(seconds, 2)}
     return row

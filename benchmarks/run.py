@@ -1,4 +1,4 @@
-"""Measure layers and attention; write benchmarks/results.json and docs/benchmarks.md with its figure: `make bench`."""
+"""All benchmarks: measure, write benchmarks/results.json, and the tables of docs/benchmarks.md and docs/guide.md."""
 
 import argparse
 import json
@@ -11,14 +11,23 @@ import torch
 
 import bench_attention
 import bench_layers
+import bench_presets
 import growth
 import machine
 import report
+import results
+import step
+from steerformer.training.allocator import keep_freed_memory
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
-MARKERS = LAYER_MARKER, ATTENTION_MARKER = "bench", "bench-attention"
+MARKERS = STEPS_MARKER, LOSSES_MARKER, FULL_SIZE_MARKER, LAYER_MARKER, ATTENTION_MARKER = (
+    "bench-steps",
+    "bench-losses",
+    "bench-full-size",
+    "bench",
+    "bench-attention",
+)
 FIGURE = "images/attention-memory.png"
 
 Job = tuple[str, str, Callable[[], dict[str, Any]]]
@@ -27,39 +36,42 @@ Job = tuple[str, str, Callable[[], dict[str, Any]]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="measure only cases whose name contains this, without writing")
+    parser.add_argument(
+        "--only", default="", help="measure only rows whose section and name contain this, without writing"
+    )
     parser.add_argument(
         "--update", action="store_true", help="with --only: update these rows of the results and the page"
     )
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5.0, help="approximate duration of each measurement")
+    parser.add_argument("--seconds", type=float, default=5.0, help="approximate duration of a measurement of a layer")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    keep_freed_memory()  # as in training
     writes = options.update or not options.only
     if writes:
         require_markers(PAGE)
-    results: dict[str, Any] = {"layers": [], "attention": [], "memory": []}
-    if options.update:
-        results = json.loads(RESULTS.read_text())
-    results["machine"] = machine.describe(ROOT)
-    for section, name, measure in all_jobs(options.seconds):
-        if options.only.lower() not in name.lower():
+    found = results.read()
+    if not options.only:  # sizes that were added by hand stay
+        found |= {section: [] for section in results.SECTIONS if section != "full_size"}
+    found["machine"] = machine.describe(ROOT)
+    for section, name, measure in all_jobs(options.seconds, options.threads):
+        if options.only.lower() not in f"{section} {name}".lower():
             continue
         torch.manual_seed(0)
-        row = measure()
+        row = machine.with_load(measure)
         print(_line(section, row), flush=True)
-        places = [i for i, old in enumerate(results[section]) if old["name"] == row["name"]] or [len(results[section])]
-        results[section][places[0] : places[0] + 1] = [row]
+        results.put(found[section], row)
         if writes:  # after each row, so that an interrupted run keeps its rows
-            _save(results)
+            results.save(found)
     if writes:
-        results["memory_slopes"] = growth.slopes(results["memory"])
-        _save(results)
-        growth.draw(results["memory"], PAGE.parent / FIGURE)
-        write_tables(PAGE, results)
+        found["memory_slopes"] = growth.slopes(found["memory"])
+        results.save(found)
+        growth.draw(found["memory"], PAGE.parent / FIGURE)
+        write_tables(PAGE, found)
+        step.write_guide(step.GUIDE, found["full_size"])
 
 
-def all_jobs(seconds: float) -> Iterator[Job]:
+def all_jobs(seconds: float, threads: int) -> Iterator[Job]:
     """All measurements; cases are built lazily."""
     for name, build in bench_layers.all_cases():
         yield "layers", name, partial(_measure_layer, name, build, seconds)
@@ -67,6 +79,20 @@ def all_jobs(seconds: float) -> Iterator[Job]:
         yield "attention", bench_attention.case_name(grid), partial(bench_attention.measure_grid, grid, seconds=seconds)
     for grid in growth.GRIDS:
         yield "memory", growth.case_name(grid), partial(growth.measure_growth, grid)
+    yield from _preset_jobs(threads)
+    for sized in step.CASES:
+        yield "full_size", sized.name, partial(step.measure, sized, threads=threads)
+
+
+def _preset_jobs(threads: int) -> Iterator[Job]:
+    if not bench_presets.has_commit(ROOT):
+        print(f"commit {bench_presets.COMMIT} is not in the history: training steps are not compared with it.")
+        return
+    for case in bench_presets.CASES:
+        yield "steps", case.step_name, partial(bench_presets.measure_steps, case, threads=threads)
+    for case in bench_presets.CASES:
+        if case.compares_losses:
+            yield "losses", case.losses_name, partial(bench_presets.compare_losses, case, threads=threads)
 
 
 def require_markers(page: Path) -> None:
@@ -75,32 +101,44 @@ def require_markers(page: Path) -> None:
         report.replace_between(page.read_text(), marker, "")
 
 
-def write_tables(page: Path, results: dict[str, Any]) -> None:
+def write_tables(page: Path, found: results.Results) -> None:
     """Write the tables between their markers."""
-    measured_on = machine.sentence(results["machine"])
-    text = report.replace_between(
-        page.read_text(), LAYER_MARKER, f"{report.layer_table(results['layers'])}\n\n{measured_on}"
-    )
-    note = report.growth_note(results["memory_slopes"], FIGURE)
-    text = report.replace_between(text, ATTENTION_MARKER, f"{report.attention_table(results['attention'])}\n\n{note}")
+    full_size = [row for row in found["full_size"] if row["seconds_limit"] is not None]
+    contents = {
+        STEPS_MARKER: [report.steps_table(found["steps"]), _conditions(found, "steps")],
+        LOSSES_MARKER: [report.losses_table(found["losses"])],
+        FULL_SIZE_MARKER: [report.full_size_table(full_size), *report.machines(full_size)],
+        LAYER_MARKER: [report.layer_table(found["layers"]), _conditions(found, "layers")],
+        ATTENTION_MARKER: [
+            report.attention_table(found["attention"]),
+            _conditions(found, "attention"),
+            report.growth_note(found["memory_slopes"], FIGURE),
+        ],
+    }
+    text = page.read_text()
+    for marker, parts in contents.items():
+        text = report.replace_between(text, marker, "\n\n".join(part for part in parts if part))
     page.write_text(text)
+
+
+def _conditions(found: results.Results, section: str) -> str:
+    """The machine and its load."""
+    return f"{machine.sentence(found['machine'])} {report.load(found[section])}".strip()
 
 
 def _measure_layer(name: str, build: Callable[[], bench_layers.Case], seconds: float) -> dict[str, Any]:
     return bench_layers.measure(name, build(), seconds=seconds)
 
 
-def _save(results: dict[str, Any]) -> None:
-    """Write atomically, so that an interruption leaves no truncated file."""
-    temporary = RESULTS.with_suffix(".tmp")
-    temporary.write_text(json.dumps(results, indent=1) + "\n")
-    temporary.replace(RESULTS)
-
-
 def _line(section: str, row: dict[str, Any]) -> str:
-    if section == "layers":
-        return report.line(report.layer_cells(row))
-    return report.line(report.attention_cells(row)) if section == "attention" else json.dumps(row)
+    cells = {
+        "steps": report.steps_cells,
+        "losses": report.losses_cells,
+        "full_size": report.full_size_cells,
+        "layers": report.layer_cells,
+        "attention": report.attention_cells,
+    }
+    return report.line(cells[section](row)) if section in cells else json.dumps(row)
 
 
 if __name__ == "__main__":
