@@ -105,8 +105,8 @@ def test_both_implementations_agree_on_larger_grids(group):
         y = twin(x)
         y.square().sum().backward()
         found[implementation] = [y.detach(), x.grad, *(parameter.grad for parameter in twin.parameters())]
-    for dense, blocks in zip(*found.values(), strict=True):
-        assert relative(blocks, dense) < 2e-5
+    for at_once, blocks in zip(*found.values(), strict=True):
+        assert relative(blocks, at_once) < 2e-5
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -119,7 +119,12 @@ def test_gradients_match_finite_differences(group, implementation, float64, smal
 
 def test_dense_has_second_derivatives(group, float64):
     inputs, table = core_inputs(group)
-    assert gradgradcheck(lambda *inputs: attend(*inputs, table, implementation="dense"), inputs, fast_mode=True)
+    for mask in (None, some_mask(2, (inputs[0].shape[-1],))):
+        call = lambda *arguments, mask=mask: attend(*arguments, table, mask=mask, implementation="dense")  # noqa: E731
+        assert gradgradcheck(call, inputs, fast_mode=True)
+    out = attend(*inputs, table, implementation="dense")
+    (gradient,) = torch.autograd.grad(out.square().sum(), inputs[0], create_graph=True)
+    assert torch.autograd.grad(gradient.square().sum(), inputs[1])[0].any()
 
 
 def test_blockwise_second_derivative_raises(group):
@@ -247,6 +252,24 @@ def test_empty_batches_and_single_voxels(group, implementation):
         y.sum().backward()
         assert y.shape == x.shape
         assert y.isfinite().all(), (batch, size)
+
+
+def test_hooks_and_replaced_linear_layers_are_called(group, float64):
+    """Queries, keys and values come from one product, unless a linear layer has hooks or another class."""
+    layer = sf.nn.Attention(fields(group), num_heads=2, scale="total")
+    x = layer.in_type.randn(2, grid(group))
+    expected, names = layer(x), ("query", "key", "value", "out")
+    for name in names:
+        seen = []
+        handle = getattr(layer, name).register_forward_hook(lambda *arguments, seen=seen: seen.append(arguments[2]))
+        assert_close(layer(x), expected)
+        handle.remove()
+        assert len(seen) == 1
+        assert seen[0].shape == x.flatten(2).shape
+    layer.value = torch.nn.Sequential(layer.value, torch.nn.Identity())
+    assert_close(layer(x), expected)
+    handle = layer.value[1].register_forward_hook(lambda module, inputs, output: 2 * output)
+    assert not torch.allclose(layer(x), expected)  # negative control
 
 
 @pytest.mark.slow

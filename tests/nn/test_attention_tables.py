@@ -12,6 +12,7 @@ import steerformer as sf
 from nn.attention_inputs import core_inputs, fields, grid, some_mask
 from steerformer import SO2, FieldType
 from steerformer.nn import attention_blockwise as blockwise
+from steerformer.nn import attention_dense as dense
 from steerformer.nn.attention_core import attend
 from steerformer.nn.position import offset_table
 
@@ -68,8 +69,29 @@ def test_custom_operators_pass_opcheck(group):
     outputs = [x.detach() for x in blockwise.attend_blocks(q, k, v, rows, table, None)]
     tensors = [x.detach() for x in (*outputs[:2], q, k, v, rows, table)]
     opcheck(blockwise.attend_blocks_backward, (*tensors, None, *outputs))
+    opcheck(dense.attend_at_once, (q, k, v, rows, table, None))
+    opcheck(dense.attend_at_once, (q, k, v, rows, table, some_mask(2, (q.shape[-1],))))
+    outputs = [x.detach() for x in dense.attend_at_once(q, k, v, rows, table, None)]
+    opcheck(dense.attend_at_once_backward, (*tensors[:5], table, *outputs))
     arguments = (group.name, [0, 1], "soft", list(grid(group)), [1.0] * group.dim, table.shape[-1], torch.zeros(1))
     opcheck(offset_table, arguments)
+
+
+def test_dense_matches_plain_expressions(group, float64):
+    """The operator and the expressions that its second derivatives and torch.func use."""
+    (q, k, v, *_), table = core_inputs(group)
+    rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
+    inputs = (q, k, v, rows)
+    for mask in (None, some_mask(2, (q.shape[-1],))):
+        ours, plain = (f(*inputs, table, mask)[:2] for f in (dense.attend_at_once, dense.attend_plain))
+        assert_close(ours, plain)
+        for used in (slice(0, 2), slice(0, 1), slice(1, 2)):  # both outputs, or only one of them
+            towards = [torch.randn_like(x) for x in plain[used]]
+            gradients = [
+                torch.autograd.grad(outputs[used], inputs, towards, retain_graph=True, materialize_grads=True)
+                for outputs in (ours, plain)
+            ]
+            assert_close(*gradients)
 
 
 def test_invalid_arguments_raise(group, unchecked):

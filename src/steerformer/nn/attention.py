@@ -1,7 +1,7 @@
 """Equivariant multi-head self-attention."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -17,8 +17,8 @@ from steerformer.nn.attention_core import (
     require_implementation,
     require_small_map,
 )
-from steerformer.nn.linear import Linear
-from steerformer.nn.ops import require_space
+from steerformer.nn.linear import Linear, degree_runs, from_columns, is_plain, multiply, to_columns
+from steerformer.nn.ops import require_dtype, require_space
 from steerformer.nn.position import PositionalEncoding, Radial
 
 Scale = Literal["paper", "total"]
@@ -80,15 +80,16 @@ class Attention(ExactConstants):
         self.num_heads, self.scale, self.implementation = int(num_heads), scale, implementation
         self.query, self.key, self.value = (Linear(field_type, field_type) for _ in range(3))
         self.out = Linear(field_type, field_type)
+        self._runs = degree_runs(field_type, field_type)
         self.key_position: PositionalEncoding | None = None
         self.value_position: PositionalEncoding | None = None
         if positional:
             self.key_position = PositionalEncoding(field_type, radial=radial, spacing=spacing)
             self.value_position = PositionalEncoding(field_type, radial=radial, spacing=spacing)
         factors: list[float] = []  # one for each component of a head
-        for degree, scale_of_degree in zip(field_type.degrees, self._scales(), strict=True):
-            size = field_type.group.irrep_dim(degree) * field_type.multiplicity(degree)
-            factors += [scale_of_degree] * (size // self.num_heads)
+        for degree in field_type.degrees:
+            copies = field_type.multiplicity(degree)
+            factors += [self._scale(copies)] * (field_type.group.irrep_dim(degree) * copies // self.num_heads)
         self.register_constant("_factors", torch.tensor(factors * 2, dtype=torch.float64, device="cpu")[:, None])
         self.reset_parameters()
 
@@ -96,9 +97,9 @@ class Attention(ExactConstants):
         """Draw new weights, with the variances of ``docs/theory.md``, "Initialization"."""
         for linear in (self.query, self.key, self.value, self.out):
             linear.reset_parameters()
-        sizes = [self.in_type.group.irrep_dim(d) * self.in_type.multiplicity(d) for d in self.in_type.degrees]
+        copies = [(self.in_type.group.irrep_dim(d), self.in_type.multiplicity(d)) for d in self.in_type.degrees]
         # the product of two complex numbers of variance 2 has variance 4
-        variance = 4 * sum(size * factor**2 for size, factor in zip(sizes, self._scales(), strict=True))
+        variance = 4 * sum(orders * count * self._scale(count) ** 2 for orders, count in copies)
         gain = (variance / self.num_heads) ** -0.25
         with torch.no_grad():
             for weight in (*self.query.weights, *self.key.weights):
@@ -130,12 +131,10 @@ class Attention(ExactConstants):
             require_small_map(math.prod(space))
         if mask is not None:
             mask = _checked_mask(mask, x).flatten(1)
-        tokens = x.flatten(2)
-        q, k, v = (self._split_heads(layer(tokens)) for layer in (self.query, self.key, self.value))
-        q = q * self.constant("_factors").to(q.dtype)
+        q, k, v = self._queries_keys_values(x.flatten(2))
         key_map, value_map, table = self._positions(x)
         mixed = attend(q, k, v, key_map, value_map, table, mask=mask, implementation=self.implementation)
-        out = self.out(self._merge_heads(mixed)).unflatten(2, space)
+        out = self._mix_heads(mixed).unflatten(2, space)
         if return_weights is False:
             return out
         weights = attention_weights(q, k, key_map, table, mask=mask, only_largest=return_weights == "max")
@@ -144,14 +143,9 @@ class Attention(ExactConstants):
     def extra_repr(self) -> str:
         return f"{self.in_type}, num_heads={self.num_heads}, scale={self.scale}, implementation={self.implementation}"
 
-    def _scales(self) -> list[float]:
-        """Factors of the scores of each degree."""
-        copies = [self.in_type.multiplicity(degree) / self.num_heads for degree in self.in_type.degrees]
-        if self.scale == "paper":
-            return [1 / math.sqrt(count) for count in copies]
-        orders = [self.in_type.group.irrep_dim(degree) for degree in self.in_type.degrees]
-        total = sum(order * count for order, count in zip(orders, copies, strict=True))
-        return [1 / math.sqrt(total)] * len(copies)
+    def _scale(self, copies: int) -> float:
+        """Factor of the scores of a degree with this multiplicity."""
+        return 1 / math.sqrt((copies if self.scale == "paper" else self.in_type.channels / 2) / self.num_heads)
 
     def _positions(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Matrices of both encodings, split into heads, and the table of offsets; without encodings they are empty."""
@@ -163,22 +157,35 @@ class Attention(ExactConstants):
         maps = [self._split_heads(position.matrix()[None])[0] for position in (self.key_position, self.value_position)]
         return maps[0], maps[1], self.key_position.table(tuple(x.shape[2:]))
 
+    def _queries_keys_values(self, x: Float[Tensor, "batch channels token"]) -> tuple[Tensor, ...]:
+        """Queries, keys and values from one matrix product, split into heads; queries are scaled."""
+        layers = (self.query, self.key, self.value)
+        if not all(is_plain(layer) for layer in layers):
+            q, k, v = (self._split_heads(layer(x)) for layer in layers)
+            return q * self.constant("_factors").to(q.dtype), k, v
+        require_dtype(x, self.query.weights[0], "Attention")
+        matrices = [
+            torch.cat([query * self._scale(run.in_copies), key, value], dim=1)
+            for run, query, key, value in zip(self._runs, *(layer.matrices() for layer in layers), strict=True)
+        ]
+        shape = (3, x.shape[0], self.num_heads, 2, x.shape[2])
+        return from_columns(multiply(matrices, self._columns(x)), self._runs, shape).flatten(3, 4).unbind()
+
+    def _mix_heads(self, x: Float[Tensor, "batch head component token"]) -> Float[Tensor, "batch channels token"]:
+        """Merge the heads and apply the linear layer of the output."""
+        columns = to_columns(x.unflatten(2, (2, -1)), self._runs)
+        if is_plain(self.out):
+            columns = multiply(self.out.matrices(), columns)
+        merged = from_columns(columns, self._runs, (1, x.shape[0], 1, 2, x.shape[3]))[0].flatten(1, 3)
+        return merged if is_plain(self.out) else self.out(merged)
+
     def _split_heads(self, x: Float[Tensor, "batch channels column"]) -> Float[Tensor, "batch head component column"]:
         """Split channels into heads; components are ordered as the channels of a field with a head's copies."""
-        pieces = (piece.unflatten(3, (self.num_heads, -1)) for piece in self.in_type.split(x))
-        by_head = [piece.movedim(3, 1).flatten(3, 4) for piece in pieces]
-        return torch.cat(by_head, dim=3).flatten(2, 3)
+        shape = (1, x.shape[0], self.num_heads, 2, x.shape[2])
+        return from_columns(self._columns(x), self._runs, shape)[0].flatten(2, 3)
 
-    def _merge_heads(self, x: Float[Tensor, "batch head component column"]) -> Float[Tensor, "batch channels column"]:
-        """Inverse of :meth:`_split_heads`."""
-        shapes = [
-            (self.in_type.group.irrep_dim(degree), self.in_type.multiplicity(degree) // self.num_heads)
-            for degree in self.in_type.degrees
-        ]
-        pieces = x.unflatten(2, (2, -1)).split([orders * copies for orders, copies in shapes], dim=3)
-        return self.in_type.pack(
-            piece.unflatten(3, shape).movedim(1, 3).flatten(3, 4) for piece, shape in zip(pieces, shapes, strict=True)
-        )
+    def _columns(self, x: Float[Tensor, "batch channels column"]) -> Iterator[Tensor]:
+        return to_columns(x.unflatten(1, (1, 2, -1)), self._runs)
 
 
 def _require_heads(field_type: FieldType, num_heads: int) -> None:

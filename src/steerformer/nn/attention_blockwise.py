@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steerformer.nn.attention_dense import TINY
 from steerformer.nn.attention_tiles import Block, Keys, Tiling
 from steerformer.nn.ops import without_autocast
 
 _LOG2_E = math.log2(math.e)
-_TINY = 1e-37  # added to squares of absolute values: scores below 3e-19 have no direction
 
 
 @torch.library.custom_op("steerformer::attend_blocks", mutates_args=())
@@ -144,7 +144,7 @@ class _Scores:
         self._both = _both_parts(q.flatten(0, 1))
         self._hidden = None if mask is None else ~mask.repeat_interleave(q.shape[1], dim=0)
         self._pairs, self._moduli = (self.tiling.new_buffer(k, parts) for parts in (2, 1))
-        self._tiny = k.new_full((), _TINY)
+        self._tiny = k.new_full((), TINY)
 
     def queries(self, block: Block) -> tuple[Tensor, Tensor]:
         """``q`` and ``i q`` ``(head, component, 2 * query)`` and coefficients ``(query, 2 * head, row)`` of a block."""

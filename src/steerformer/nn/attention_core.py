@@ -5,6 +5,7 @@ All arithmetic is real. A key is ``k_j + W B_ij``: content plus position. The ro
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -12,10 +13,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from steerformer.nn.attention_blockwise import attend_blocks, weights_in_blocks
+from steerformer.nn.attention_dense import attend_at_once, attend_plain, times_i
 from steerformer.nn.ops import is_functional, without_autocast
 
 Implementation = Literal["auto", "dense", "blockwise"]
-_MOST_DENSE = 128  # tokens; up to here all pairs at once are faster than blocks
+_MOST_DENSE = 256  # tokens; up to here all pairs at once are faster than tiles and take little memory
 _MOST_MAP = 4096  # tokens; the weights of all pairs take the square of it for every head
 
 
@@ -42,20 +44,17 @@ def attend(
         key_map, value_map: $W_k$, $W_v$: :meth:`PositionalEncoding.matrix`, split into heads.
         table: $B$ of all offsets, from :meth:`PositionalEncoding.table`; without rows there are no positions.
         mask: padding mask, ``True`` for valid keys. A query without any valid key gets zeros.
-        implementation: ``"dense"`` forms all pairs in plain torch and has derivatives of every order; ``"blockwise"``
-            loops over blocks of queries, recomputes scores in backward, and has first derivatives only; ``"auto"``
-            chooses the faster one (the dense one under torch.func and with a learned table: only it supports these).
+        implementation: ``"dense"`` forms all pairs at once and has derivatives of every order; ``"blockwise"`` loops
+            over tiles of queries and keys, recomputes scores in backward, and has first derivatives only; ``"auto"``
+            is dense up to 256 tokens (and under torch.func and with a learned table: only dense supports these).
     """
     _require_grid(q, table)
     dtype = q.dtype
     with without_autocast(q):
         q, k, v, key_map, value_map, table = _in_single_precision(q, k, v, key_map, value_map, table)
-        if _choose(implementation, q, k, v, key_map, value_map, table) == "dense":
-            weights, basis = _dense_weights(q, k, key_map, table, mask)
-            content = torch.einsum("bhij,bhej->bhei", weights, v)
-            position = torch.einsum("bhij,ijr->bhri", weights, basis)
-            return (content + value_map @ position).to(dtype)
-        content, position, _ = attend_blocks(q, k, v, _position_rows(q, key_map), table, mask)
+        rows = _position_rows(q, key_map)
+        operator = _choose(implementation, q, k, v, key_map, value_map, table)
+        content, position = operator(q, k, v, rows, table, mask)[:2]
         return (content + value_map @ position).to(dtype)
 
 
@@ -90,17 +89,18 @@ def require_implementation(name: str) -> None:
         raise ValueError(f"implementation is 'auto', 'dense' or 'blockwise', got {name!r}.")
 
 
-def _choose(implementation: str, *tensors: Tensor) -> str:
+def _choose(implementation: str, *tensors: Tensor) -> Callable[..., tuple[Tensor, ...]]:
     require_implementation(implementation)
-    only_dense = any(is_functional(x) for x in tensors) or tensors[-1].requires_grad
-    if implementation == "blockwise" and only_dense:
+    only_plain = any(is_functional(x) for x in tensors) or tensors[-1].requires_grad
+    if implementation == "blockwise" and only_plain:
         raise ValueError(
             "blockwise attention supports neither torch.func nor a learned table of positions; "
             "use implementation='dense' or 'auto'."
         )
-    if implementation != "auto":
-        return implementation
-    return "dense" if only_dense or tensors[0].shape[-1] <= _MOST_DENSE else "blockwise"
+    if only_plain:
+        return attend_plain
+    is_small = tensors[0].shape[-1] <= _MOST_DENSE
+    return attend_at_once if implementation == "dense" or (implementation == "auto" and is_small) else attend_blocks
 
 
 def _in_single_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -116,41 +116,4 @@ def _require_grid(q: Tensor, table: Tensor) -> None:
 
 def _position_rows(q: Tensor, key_map: Tensor) -> Tensor:
     """Coefficients of the table's rows in the real and in the imaginary part of each query's scores."""
-    return torch.cat([key_map, _times_minus_i(key_map)], dim=-1).mT @ q
-
-
-def _times_minus_i(x: Tensor) -> Tensor:
-    re, im = x.chunk(2, dim=-2)
-    return torch.cat([im, -re], dim=-2)
-
-
-def _dense_weights(q: Tensor, k: Tensor, key_map: Tensor, table: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Attention weights ``(batch, head, i, j)`` and the rows of all pairs ``(i, j, row)``."""
-    basis = _all_pairs(table)
-    rows = _position_rows(q, key_map).unflatten(2, (2, -1))
-    pair = torch.stack([q.mT @ k, q.mT @ _times_minus_i(k)], dim=2)
-    pair = pair + torch.einsum("bhpri,ijr->bhpij", rows, basis)
-    scores = _modulus(pair)
-    if mask is None:
-        return scores.softmax(dim=-1), basis
-    hidden = ~mask[:, None, None]
-    # filled twice: softmax returns NaN where no key is valid
-    return scores.masked_fill(hidden, -math.inf).softmax(dim=-1).masked_fill(hidden, 0), basis
-
-
-def _modulus(pair: Float[Tensor, "batch head 2 i j"]) -> Float[Tensor, "batch head i j"]:
-    """Absolute value with derivative 0 at 0; torch's is NaN there."""
-    squares = pair.square().sum(dim=2)
-    return torch.where(squares > 0, torch.where(squares > 0, squares, 1).sqrt(), 0)
-
-
-def _all_pairs(table: Float[Tensor, "*offsets row"]) -> Float[Tensor, "i j row"]:
-    """Entry of the table for every query and key: entry ``t`` has offset ``n - 1 - t``."""
-    space = [(length + 1) // 2 for length in table.shape[:-1]]
-    index = torch.zeros(1, 1, dtype=torch.long, device=table.device)
-    for n in space:
-        axis = torch.arange(n, device=table.device)
-        step = n - 1 - axis[:, None] + axis  # along this axis, for i and j
-        grown = index[:, None, :, None] * (2 * n - 1) + step[None, :, None, :]
-        index = grown.flatten(2).flatten(0, 1)
-    return table.flatten(0, -2)[index]
+    return torch.cat([key_map, -times_i(key_map)], dim=-1).mT @ q

@@ -1,6 +1,9 @@
 """Equivariant linear layer: mix the copies of each degree at every position."""
 
+import itertools
 import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -44,6 +47,7 @@ class Linear(nn.Module):
         self.shared = [degree for degree in out_type.degrees if in_type.multiplicity(degree)]
         if not self.shared:
             raise ValueError(f"Linear mixes copies of equal degree, but {in_type} and {out_type} share none.")
+        self.runs = degree_runs(in_type, out_type)
         parts = 1 if in_type.real and out_type.real else 2
         self.weights = nn.ParameterList(
             torch.empty(parts, out_type.multiplicity(degree), in_type.multiplicity(degree)) for degree in self.shared
@@ -58,35 +62,107 @@ class Linear(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
         """Mix the copies of a field of type ``in_type``."""
-        pieces = dict(zip(self.in_type.degrees, self.in_type.split(x), strict=True))
+        self.in_type.require_channels(x)
         require_dtype(x, self.weights[0], "Linear")
-        weights = dict(zip(self.shared, self.weights, strict=True))
-        mixed = []
-        for degree in self.out_type.degrees:
-            if degree in weights:
-                mixed.append(_mix(self._real_weight(weights[degree]), pieces[degree]))
-            else:
-                shape = (x.shape[0], self.out_type.parts, self.out_type.group.irrep_dim(degree))
-                mixed.append(x.new_zeros(*shape, self.out_type.multiplicity(degree), *x.shape[2:]))
-        return self.out_type.pack(mixed)
+        positions = math.prod(x.shape[2:])
+        parts = self.in_type.parts
+        field = x.reshape(x.shape[0], 1, parts, self.in_type.channels // parts, positions)
+        mixed = multiply(self.matrices(), to_columns(field, self.runs))
+        out = from_columns(mixed, self.runs, (1, x.shape[0], 1, self.out_type.parts, positions))
+        return out.reshape(x.shape[0], self.out_type.channels, *x.shape[2:])
 
-    def _real_weight(self, weight: Tensor) -> Tensor:
-        """The weight as a real matrix ``(part out, copy out, part in, copy in)``."""
-        if len(weight) == 1:
-            return weight[:, :, None, :]
-        re, im = weight
-        full = torch.stack([torch.stack([re, -im], dim=1), torch.stack([im, re], dim=1)])
-        return full[: self.out_type.parts, :, : self.in_type.parts]
+    def matrices(self) -> list[Float[Tensor, "_ _ _"]]:
+        """The weights as real matrices on parts and copies, one batch of matrices for each run with weights."""
+        found, weights = [], list(self.weights)
+        for run in self.runs:
+            if run.is_shared:
+                here, weights = weights[: run.degrees], weights[run.degrees :]
+                found.append(self._real_form(torch.stack(here) if len(here) > 1 else here[0][None]))
+        return found
+
+    def _real_form(self, weights: Float[Tensor, "degree part copy_out copy_in"]) -> Tensor:
+        if weights.shape[1] == 1:
+            return weights[:, 0]
+        re, im = weights.unbind(dim=1)
+        rows = [torch.cat([re, -im], dim=2), torch.cat([im, re], dim=2)]
+        if self.in_type.real:
+            rows = [re, im]
+        return rows[0] if self.out_type.real else torch.cat(rows, dim=1)
 
     def extra_repr(self) -> str:
         return f"{self.in_type} -> {self.out_type}"
 
 
-def _mix(weight: Tensor, piece: Tensor) -> Tensor:
-    parts, copies = weight.shape[:2]
-    batch, _, orders, _, *space = piece.shape
-    columns = (
-        piece.transpose(1, 2).flatten(2, 3).flatten(3) if space else piece.transpose(1, 2).flatten(2, 3)[..., None]
-    )
-    mixed = weight.flatten(0, 1).flatten(1) @ columns  # batch, order, (part, copy), position
-    return mixed.reshape(batch, orders, parts, copies, *space).transpose(1, 2)
+def is_plain(layer: nn.Module) -> bool:
+    """Whether a product with :meth:`Linear.matrices` replaces a call: no subclass or wrapper, and no hooks."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return type(layer) is Linear and not any(hooks)
+
+
+class DegreeRun(NamedTuple):
+    """Consecutive degrees with equally many orders and copies, which one batched matrix product mixes."""
+
+    degrees: int
+    orders: int
+    in_copies: int
+    out_copies: int
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether both input and output have these degrees."""
+        return bool(self.in_copies and self.out_copies)
+
+
+def degree_runs(in_type: FieldType, out_type: FieldType) -> tuple[DegreeRun, ...]:
+    """Runs of the degrees that the input or the output has."""
+    degrees = sorted({*in_type.degrees, *out_type.degrees})
+    kinds = [(in_type.group.irrep_dim(d), in_type.multiplicity(d), out_type.multiplicity(d)) for d in degrees]
+    return tuple(DegreeRun(len(list(same)), *kind) for kind, same in itertools.groupby(kinds))
+
+
+def to_columns(
+    x: Float[Tensor, "batch head part component position"], runs: Sequence[DegreeRun]
+) -> Iterator[Float[Tensor, "degree row column"]]:
+    """For each shared run a matrix for each degree: rows are (part, copy), columns (order, sample, position).
+
+    Heads share the copies of every degree equally.
+    """
+    batch, heads, parts, _, positions = x.shape
+    pieces = x.split([run.degrees * run.orders * (run.in_copies // heads) for run in runs], dim=3)
+    for piece, run in zip(pieces, runs, strict=True):
+        if run.is_shared:
+            by_degree = piece.unflatten(3, (run.degrees, run.orders, -1)).permute(3, 2, 1, 5, 4, 0, 6)
+            yield by_degree.reshape(run.degrees, parts * run.in_copies, run.orders * batch * positions)
+
+
+def multiply(matrices: Iterable[Tensor], columns: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Products with the columns of each run; only one run's columns are in memory, unless gradients are needed."""
+    for matrix in matrices:
+        yield matrix @ next(columns)
+
+
+def from_columns(
+    columns: Iterator[Tensor], runs: Sequence[DegreeRun], shape: tuple[int, int, int, int, int]
+) -> Float[Tensor, "layer batch head part component position"]:
+    """The inverse of :func:`to_columns`; zeros where only the output has a degree.
+
+    Args:
+        columns: for each shared run ``(degree, row, column)``; rows are (layer, part, copy).
+        runs: runs of all layers.
+        shape: numbers of layers, samples, heads, parts and positions.
+    """
+    layers, batch, heads, parts, positions = shape
+    pieces = []
+    for run in runs:
+        if run.is_shared:
+            copies = (heads, run.out_copies // heads)
+            by_degree = next(columns).view(run.degrees, layers, parts, *copies, run.orders, batch, positions)
+            pieces.append(by_degree.permute(1, 6, 3, 2, 0, 5, 4, 7).flatten(4, 6))
+    if any(run.out_copies and not run.in_copies for run in runs):
+        found, like = iter(pieces), pieces[0]
+        sizes = [(run, run.degrees * run.orders * run.out_copies // heads) for run in runs if run.out_copies]
+        pieces = [
+            next(found) if run.is_shared else like.new_zeros(layers, batch, heads, parts, size, positions)
+            for run, size in sizes
+        ]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=4)
