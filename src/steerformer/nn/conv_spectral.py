@@ -30,6 +30,7 @@ from steerformer.nn.ops import pad
 _GROUP = 1 << 22  # entries of the spectra of tiles in memory at once
 _SLAB = 1 << 24  # entries of the spectra of a part of the batch that is cut into tiles at once
 _LARGEST = 1 << 24  # entries of the spectrum of a kernel in memory at once: 128 MB in single precision
+_KEPT = 1 << 21  # entries of the spectrum of a kernel that is kept for the backward pass
 
 
 def spectral_convolve(
@@ -44,8 +45,8 @@ def spectral_convolve(
 ) -> Float[Tensor, "batch out *new"]:
     """Convolve a field of ``in_parts`` with a complex kernel, given as real and imaginary part; negative padding crops.
 
-    Without an imaginary part in the output, it is not computed. First derivatives keep the input only and compute its
-    spectrum again.
+    Without an imaginary part in the output, it is not computed. First derivatives keep input and kernel, with the
+    spectrum of a small kernel, and compute all other spectra again.
     """
     axes = axes_of(x.shape[2:], kernel.shape[3:], stride, padding, dilation)
     _, lengths = cheapest_tiles(x.shape[0], kernel.shape[2], kernel.shape[1], axes)
@@ -59,26 +60,28 @@ class _Spectral(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: int) -> Tensor:
+        spectra = _KernelSpectra(kernel, plan)
+        y = _convolve(x, spectra, in_parts, out_parts)
         ctx.save_for_backward(x, kernel)
-        ctx.plan, ctx.in_parts, ctx.out_parts = plan, in_parts, out_parts
-        return _convolve(x, kernel, plan, in_parts, out_parts)
+        ctx.spectra, ctx.in_parts, ctx.out_parts = spectra.for_backward(), in_parts, out_parts
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, kernel = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative follows
             inputs = [value for value in (x, kernel) if value.requires_grad]
-            y = _convolve(x, kernel, ctx.plan, ctx.in_parts, ctx.out_parts)
+            y = _convolve(x, _KernelSpectra(kernel, ctx.spectra.plan), ctx.in_parts, ctx.out_parts)
             found = iter(torch.autograd.grad(y, inputs, grad, create_graph=True))
             return *(next(found) if value.requires_grad else None for value in (x, kernel)), None, None, None
-        into_x, into_kernel = _gradients(grad, x, kernel, ctx.plan, ctx.in_parts, ctx.out_parts, ctx.needs_input_grad)
+        into_x, into_kernel = _gradients(grad, x, ctx.spectra, ctx.in_parts, ctx.out_parts, ctx.needs_input_grad)
         return into_x, into_kernel, None, None, None
 
 
-def _convolve(x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: int) -> Tensor:
-    spectra = _KernelSpectra(kernel, plan)
+def _convolve(x: Tensor, spectra: "_KernelSpectra", in_parts: int, out_parts: int) -> Tensor:
+    plan = spectra.plan
     analysis, synthesis = [axis.analysis for axis in plan], [axis.synthesis for axis in plan]
-    out, into = kernel.shape[1:3]
+    out, into = spectra.kernel.shape[1:3]
     y = x.new_empty(x.shape[0], out_parts * out, *(axis.lengths.axis.outputs for axis in plan))
     for slab in slabs(plan, x.shape[0], into + out, most=_SLAB):
         found = []
@@ -94,10 +97,10 @@ def _convolve(x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: i
 
 
 def _gradients(
-    grad: Tensor, x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: int, needed: Sequence[bool]
+    grad: Tensor, x: Tensor, spectra: "_KernelSpectra", in_parts: int, out_parts: int, needed: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of input and kernel, if needed."""
-    spectra = _KernelSpectra(kernel, plan)
+    plan, kernel = spectra.plan, spectra.kernel
     out, into = kernel.shape[1:3]
     into_x = torch.zeros_like(x, memory_format=torch.contiguous_format) if needed[0] else None
     into_kernel = torch.zeros_like(kernel) if needed[1] else None
@@ -155,6 +158,12 @@ class _KernelSpectra:
         together = max(_GROUP // (frequencies * (into + out)), 1)
         self.together = together if self.size == out else 1 << 40
         """Tiles whose spectra are in memory at once: all, where each group would compute the blocks again."""
+
+    def for_backward(self) -> "_KernelSpectra":
+        """With the spectrum if it is small, else without: backward computes it again."""
+        if self._whole is not None and self._whole.numel() > _KEPT:
+            self._whole = None
+        return self
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Output channels, and spectra ``(frequency, out, in)``."""

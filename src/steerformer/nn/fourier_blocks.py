@@ -16,6 +16,7 @@ from steerformer.nn.ops import SCALE, SHORTEST, length
 
 _BLOCK = 1 << 18  # values of a block: few enough for the CPU caches, enough for fast matrix products
 _BLOCK_ON_GPU = 1 << 26
+_CHUNKS = 4  # matrices of a block, so that each CPU thread finds in its cache what it computed before
 
 
 class ChannelRun(NamedTuple):
@@ -144,6 +145,7 @@ def _blocks(views: _Views, most: int) -> Iterator[Sequence[Tensor]]:
     """Split views into blocks of about ``most`` columns: several samples, or part of one."""
     columns = views[0].shape[2]
     together, width = max(most // columns, 1), -(-columns // max(round(columns / most), 1))
+    width += -width % _CHUNKS
     for block in zip(*(view.split(together, dim=1) for view in views), strict=True):
         if width < columns:
             yield from zip(*(view.split(width, dim=2) for view in block), strict=True)
@@ -154,30 +156,28 @@ def _blocks(views: _Views, most: int) -> Iterator[Sequence[Tensor]]:
 def _relu_at_directions(synthesis: Tensor, analysis: Tensor, views: list[_Views], most: int) -> None:
     """Evaluate at directions, apply the ReLU or its derivative, and expand again into the last of ``views``."""
     values: list[Tensor] = []
-    for *inputs, output in zip(*(_blocks(each, max(most // len(synthesis), 1)) for each in views), strict=True):
-        _, samples, columns = output[0].shape
-        batch, columns = (samples, columns) if len(output) == 1 else (1, samples * columns)
+    for blocks in zip(*(_blocks(each, max(most // len(synthesis), 1)) for each in views), strict=True):
+        *inputs, output = ([_matrices(view) for view in block] for block in blocks)
+        batch, _, columns = output[0].shape
         if not values or values[0].shape != (batch, len(synthesis), columns):
             values = [synthesis.new_empty(batch, len(synthesis), columns) for _ in inputs]
-            buffer = synthesis.new_empty(len(analysis) if len(output) > 1 else 0, *output[0].shape[1:])
+            buffer = synthesis.new_empty(batch, len(analysis) if len(output) > 1 else 0, columns)
         for block, result in zip(inputs, values, strict=True):
-            torch.bmm(synthesis.expand(batch, -1, -1), _matrices(block, buffer), out=result)
+            coefficients = torch.cat(block, dim=1, out=buffer) if len(block) > 1 else block[0]
+            torch.bmm(synthesis.expand(batch, -1, -1), coefficients, out=result)
         _relu(*values, values[-1])
-        if len(output) == 1:
-            torch.bmm(analysis.expand(batch, -1, -1), values[-1], out=output[0].transpose(0, 1))
-            continue
-        torch.bmm(analysis[None], values[-1], out=buffer.flatten(1)[None])
-        for view, piece in zip(output, buffer.split([len(view) for view in output]), strict=True):
-            view.copy_(piece)
+        torch.bmm(analysis.expand(batch, -1, -1), values[-1], out=buffer if len(output) > 1 else output[0])
+        if len(output) > 1:
+            for piece, result in zip(buffer.split([piece.shape[1] for piece in output], dim=1), output, strict=True):
+                result.copy_(piece)
 
 
-def _matrices(block: Sequence[Tensor], buffer: Tensor) -> Float[Tensor, "batch coefficient column"]:
-    """Coefficients of a block: one matrix per sample where that needs no copy, else a single one in ``buffer``."""
-    if len(block) == 1:
-        return block[0].transpose(0, 1)
-    for view, piece in zip(block, buffer.split([len(view) for view in block]), strict=True):
-        piece.copy_(view)
-    return buffer.flatten(1)[None]
+def _matrices(view: Float[Tensor, "order sample column"]) -> Float[Tensor, "batch order _"]:
+    """One matrix per sample, or several for a part of one."""
+    samples, columns = view.shape[1:]
+    if samples == 1 and columns % _CHUNKS == 0:
+        view = view[:, 0].unflatten(1, (_CHUNKS, -1))
+    return view.transpose(0, 1)
 
 
 def _relu(x: Tensor, *others: Tensor) -> None:

@@ -30,11 +30,9 @@ def dice_loss(logits: Float[Tensor, "batch class *space"], labels: Int[Tensor, "
 
     Sums run over valid voxels; $t$ is 1 on the class and 0 elsewhere.
     """
-    valid = labels != IGNORE
-    classes = logits.shape[1]
-    truth = F.one_hot(labels.where(valid, 0), classes).movedim(-1, 1).to(logits) * valid[:, None]
-    shares = logits.softmax(dim=1) * valid[:, None]
-    shares, truth = shares[:, 1:].flatten(2), truth[:, 1:].flatten(2)
+    structures = torch.arange(1, logits.shape[1], device=labels.device)
+    truth = (labels.flatten(1)[:, None] == structures[:, None]).to(logits)
+    shares = logits.softmax(dim=1)[:, 1:].flatten(2) * (labels != IGNORE).flatten(1)[:, None]
     both, sizes = (shares * truth).sum(-1), shares.sum(-1) + truth.sum(-1)
     return (1 - (2 * both + _SMOOTH) / (sizes + _SMOOTH)).mean()
 

@@ -107,11 +107,12 @@ class SegmentationTask(Task):
 
     def counts(self, logits: Tensor, labels: Tensor) -> list[float]:
         """For each class but the background: correct voxels, and predicted plus true voxels."""
-        valid = labels != IGNORE
-        predicted, truth = logits.argmax(dim=1)[valid], labels[valid]
-        classes = len(self.classes)
-        voxels = (truth[predicted == truth], torch.cat((predicted, truth)))
-        return [float(count) for x in voxels for count in x.bincount(minlength=classes)[1:]]
+        predicted = logits.max(dim=1).indices  # argmax gives the same and takes 15 to 30 times longer here
+        predicted.masked_fill_(labels == IGNORE, IGNORE)
+        structures = range(1, len(self.classes))
+        correct = [(predicted == label).logical_and_(labels == label).count_nonzero() for label in structures]
+        sizes = [(predicted == label).count_nonzero() + (labels == label).count_nonzero() for label in structures]
+        return [float(count) for count in (*correct, *sizes)]
 
     def mean(self, counts: Sequence[float]) -> float:
         """Mean over the classes that exist or were predicted."""
