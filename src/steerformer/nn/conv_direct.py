@@ -58,7 +58,8 @@ def _kernels_of_band(kernel: Tensor, *, out_real: bool, in_real: bool) -> tuple[
     out, into = kernel.shape[1:3]
     if out_real or in_real or padded_products(2 * into, 2 * out) <= 3 * padded_products(into, out):
         return (real_kernel(kernel, out_real=out_real, in_real=in_real),)
-    return kernel[0], kernel[1], kernel[0] + kernel[1]
+    re, im = kernel
+    return re, im, re + im
 
 
 def _convolve_band(
