@@ -150,17 +150,3 @@ def test_head_has_a_skip_connection_from_the_image(group):
     assert difference[(4,) * group.dim] > 1e-3
     reach = sf.fields.voxel_coordinates(difference.shape).abs().amax(dim=-1)
     assert difference[reach > 2].max() == 0
-
-
-@pytest.mark.slow
-def test_overfits_one_scene(unchecked):
-    options = {"norm_after": "convolution", "nonlinearity": "fourier", "head": "scalar", "antialiased": True}
-    model = unet(SO2, stem_stride=2, classes=2, **options)
-    x = model.in_type.randn(2, (12, 17))
-    y = (F.avg_pool2d(x, 5, 1, 2)[:, 0] > 0.1).long()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(80):
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    assert (model(x).argmax(dim=1) == y).float().mean() > 0.95

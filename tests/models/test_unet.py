@@ -181,12 +181,13 @@ def test_only_attention_has_a_global_receptive_field(group):
 
 
 @pytest.mark.slow
-def test_overfits_one_scene(unchecked):
-    model = unet(SO2, norm_after="convolution", nonlinearity="fourier", head="scalar", classes=2)
+@pytest.mark.parametrize("options", [{}, {"stem_stride": 2, "antialiased": True}], ids=["full grid", "stem"])
+def test_overfits_one_scene(options, unchecked):
+    model = unet(SO2, norm_after="convolution", nonlinearity="fourier", head="scalar", classes=2, **options)
     x = model.in_type.randn(2, (12, 17))
     y = (F.avg_pool2d(x, 5, 1, 2)[:, 0] > 0.1).long()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(60):
+    for _ in range(80):
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimizer.step()

@@ -77,10 +77,7 @@ def _mix(
     re = weights[0]
     im = weights[1] if len(weights) == 2 else torch.zeros_like(re)
     rows = [[re, -im], [im, re]][:out_parts]
-    matrix = torch.stack(
-        [torch.stack(row[: response.shape[2]], dim=2) for row in rows]
-    )  # out part, out, in, part, path
-    columns = response.flatten(1, 3).flatten(2)
-    mixed = matrix.flatten(0, 1).flatten(1) @ columns
-    shape = (out_parts, weights.shape[1]), response.shape[4:]
-    return mixed.unflatten(2, shape[1]).unflatten(1, shape[0]).transpose(2, 3)
+    parts = response.shape[2]
+    matrix = torch.stack([torch.stack(row[:parts], dim=2) for row in rows])  # part, copy out, copy in, part, path
+    mixed = matrix.flatten(0, 1).flatten(1) @ response.flatten(1, 3).flatten(2)
+    return mixed.unflatten(2, response.shape[4:]).unflatten(1, (out_parts, weights.shape[1])).transpose(2, 3)
