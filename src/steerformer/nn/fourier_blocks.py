@@ -14,7 +14,7 @@ from torch import Tensor
 from steerformer.fields import FieldType
 from steerformer.nn.ops import SCALE, SHORTEST, length
 
-_BLOCK = 1 << 18  # values of a block: few enough for the CPU caches, enough for fast matrix products
+_BLOCK = 1 << 21  # values of a block: few enough for the CPU caches; with fewer, threads wait for one another
 _BLOCK_ON_GPU = 1 << 26
 _CHUNKS = 4  # matrices of a block, so that each CPU thread finds in its cache what it computed before
 
@@ -144,7 +144,8 @@ def _views(x: Tensor, copies: CopySet) -> _Views:
 def _blocks(views: _Views, most: int) -> Iterator[Sequence[Tensor]]:
     """Split views into blocks of about ``most`` columns: several samples, or part of one."""
     columns = views[0].shape[2]
-    together, width = max(most // columns, 1), -(-columns // max(round(columns / most), 1))
+    together = most // columns if most // columns >= _CHUNKS else 1
+    width = -(-columns // max(round(columns / most), 1))
     width += -width % _CHUNKS
     for block in zip(*(view.split(together, dim=1) for view in views), strict=True):
         if width < columns:
