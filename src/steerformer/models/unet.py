@@ -124,7 +124,7 @@ def _full_resolution(config: UNetConfig, level: list[FieldType]) -> FullResoluti
     )
     return FullResolutionHead(
         conv(config, features, both, 3, spacing=config.spacing),
-        conv(config, image, scalars, 5, spacing=config.spacing),
+        conv(config, image, scalars, 3, spacing=config.spacing),
         norm(config, scalars),
         _last_conv(config, scalars, image),
     )
