@@ -53,6 +53,14 @@ def test_per_sample_gradients_match_autograd(group, make):
         assert_close(into_parameters[name].sum(dim=0), parameter.grad)
 
 
+@pytest.mark.parametrize(("group", "make"), FUNCTIONAL)
+def test_layers_apply_to_plain_tensors_inside_a_transform(group, make):
+    """A frozen layer inside a function that torch.func differentiates by something else."""
+    layer = randomized(make(group)).eval().requires_grad_(False)
+    x = supported_input(layer)
+    assert_close(grad(lambda scale: (layer(x) * scale).sum())(torch.ones(())), layer(x).sum())
+
+
 @pytest.mark.parametrize("name", ["NormReLU", "LayerNorm", "Invariants"])
 def test_jacobians_of_custom_autograd_functions_match_autograd(group, name):
     layer = getattr(sf.nn, name)(gapped(group))

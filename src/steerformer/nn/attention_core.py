@@ -14,10 +14,11 @@ from torch import Tensor
 
 from steerformer.nn.attention_blockwise import attend_blocks, weights_in_blocks
 from steerformer.nn.attention_dense import attend_at_once, attend_plain, times_i
-from steerformer.nn.ops import is_functional, without_autocast
+from steerformer.nn.ops import inside_torch_func, without_autocast
 
 Implementation = Literal["auto", "dense", "blockwise"]
-_MOST_DENSE = 256  # tokens; up to here all pairs at once are faster than tiles and take little memory
+_MOST_DENSE = 256  # tokens; up to here all pairs at once are faster than tiles
+_MOST_PAIRS = 1 << 22  # pairs of all heads and samples; more at once would take over 64 MB
 _MOST_MAP = 4096  # tokens; the weights of all pairs take the square of it for every head
 
 
@@ -91,7 +92,8 @@ def require_implementation(name: str) -> None:
 
 def _choose(implementation: str, *tensors: Tensor) -> Callable[..., tuple[Tensor, ...]]:
     require_implementation(implementation)
-    only_plain = any(is_functional(x) for x in tensors) or tensors[-1].requires_grad
+    transformed = not torch.compiler.is_compiling() and inside_torch_func()
+    only_plain = transformed or tensors[-1].requires_grad
     if implementation == "blockwise" and only_plain:
         raise ValueError(
             "blockwise attention supports neither torch.func nor a learned table of positions; "
@@ -99,7 +101,8 @@ def _choose(implementation: str, *tensors: Tensor) -> Callable[..., tuple[Tensor
         )
     if only_plain:
         return attend_plain
-    is_small = tensors[0].shape[-1] <= _MOST_DENSE
+    batch, heads, tokens = (tensors[0].shape[axis] for axis in (0, 1, -1))
+    is_small = tokens <= _MOST_DENSE and batch * heads * tokens**2 <= _MOST_PAIRS
     return attend_at_once if implementation == "dense" or (implementation == "auto" and is_small) else attend_blocks
 
 

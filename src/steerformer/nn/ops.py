@@ -146,8 +146,11 @@ def inverse_scaled_length(
 
 
 def is_traced(*tensors: Tensor) -> bool:
-    """Whether torch.compile, torch.export or torch.func traces, which need expressions without in-place writes."""
-    return torch.compiler.is_compiling() or any(is_functional(x) for x in tensors)
+    """Whether torch.compile, torch.export or torch.func is active: expressions without in-place writes are needed.
+
+    Inside torch.func, autograd functions of the old style fail even on plain tensors.
+    """
+    return torch.compiler.is_compiling() or inside_torch_func() or any(is_functional(x) for x in tensors)
 
 
 def inside_torch_func() -> bool:
