@@ -20,6 +20,7 @@ OPTIONS = {
     "cropped": {"kernel_size": 2, "stride": 3, "padding": 0},
     "valid": {"kernel_size": 3, "padding": 0},
     "wide-padding": {"kernel_size": 3, "padding": 4},
+    "tiles-of-padding": {"kernel_size": 3, "padding": 9},
 }
 
 
@@ -66,6 +67,19 @@ def test_values_and_derivatives_are_those_of_a_plain_convolution(group, kind, im
         conv = sf.nn.Conv(*kinds(group)[kind], tolerance=0.2, implementation=implementation, **options)
         x = conv.in_type.randn(2, GRIDS[group])
         assert_close(results(conv, x, conv), results(conv, x, lambda x, c=conv: oracle(c, x)), msg=name)
+
+
+@pytest.mark.parametrize("implementation", ["direct", "spectral", "basis"])
+@pytest.mark.parametrize("group", [SO2, SO3])
+def test_gradient_of_the_weights_alone(group, implementation, float64):
+    """Features without a gradient, as those of a frozen network."""
+    conv = sf.nn.Conv(*kinds(group)["features"], kernel_size=3, implementation=implementation)
+    x = conv.in_type.randn(2, GRIDS[group])
+    slope = torch.randn_like(conv(x))
+    (found,), (expected,) = (
+        torch.autograd.grad(apply(x), conv.weight, slope) for apply in (conv, lambda x: oracle(conv, x))
+    )
+    assert_close(found, expected)
 
 
 @pytest.mark.parametrize("limit", ["none", "slabs", "groups", "blocks"])
@@ -126,23 +140,29 @@ def test_spectral_convolution_is_accurate_in_single_precision(group):
     assert (found - exact).norm() < 1e-6 * exact.norm()
 
 
-def test_spectral_convolution_keeps_its_input_only():
+@pytest.mark.parametrize("kept", [0, 1 << 21])
+def test_spectral_convolution_keeps_input_kernel_and_small_spectra(kept, monkeypatch):
+    monkeypatch.setattr(conv_spectral, "_KEPT", kept)
     conv = sf.nn.Conv(FieldType(SO3, (4, 2)), FieldType(SO3, (4, 2)), kernel_size=5, implementation="spectral")
     x = conv.in_type.randn(1, 12).requires_grad_()
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda value: kept.append(value.numel()) or value, lambda v: v):
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda value: saved.append(value) or value, lambda value: value):
         conv(x)
-    assert max(kept) == max(x.numel(), conv.kernel().numel() // 2)
-    assert sum(kept) < 2 * x.numel() + 4 * conv.kernel().numel()
+    complex_sizes = [value.numel() for value in saved if value.is_complex()]
+    assert len(complex_sizes) == (kept > 0) and all(12**3 < size <= kept for size in complex_sizes)
+    sizes = [value.numel() for value in saved if not value.is_complex()]
+    assert max(sizes) == max(x.numel(), conv.kernel().numel() // 2)
+    assert sum(sizes) < 2 * x.numel() + 4 * conv.kernel().numel()
 
 
-def choice(into, out, space, *, kernel_size=5, batch=2, input_gradient=True, padding=None):
+def choice(into, out, space, *, kernel_size=5, batch=2, input_gradient=True, weight_gradient=True, padding=None):
     group = into.group
     conv = sf.nn.Conv(into, out, kernel_size=kernel_size)
     sides = (kernel_size,) * group.dim
     margins = [kernel_size // 2 if padding is None else padding] * group.dim
     axes = axes_of(space, sides, (1,) * group.dim, margins, 1)
-    return cheapest_implementation(conv.basis, batch, axes, input_gradient=input_gradient)
+    gradients = {"input_gradient": input_gradient, "weight_gradient": weight_gradient}
+    return cheapest_implementation(conv.basis, batch, axes, **gradients)
 
 
 def test_choice_by_the_number_of_operations():
@@ -155,9 +175,12 @@ def test_choice_by_the_number_of_operations():
     assert choice(wide, FieldType(SO3, (32,)), (5, 5, 5), padding=0) == "basis"  # a single output
     assert choice(image, wide, (32, 32, 32)) == "basis"
     assert choice(image, narrow, (32, 32, 32), input_gradient=False) == "direct"
+    image, wide = FieldType.image(SO2, 1), FieldType(SO2, (24,) * 8)
+    assert choice(image, wide, (28, 28), input_gradient=False) == "basis"
+    assert choice(image, wide, (28, 28), input_gradient=False, weight_gradient=False) == "direct"
 
 
-def test_low_precision_and_tracing_take_the_direct_implementation(monkeypatch):
+def test_low_precision_and_tracing_take_the_direct_implementation():
     conv = sf.nn.Conv(FieldType(SO2, (8,) * 4), FieldType(SO2, (8,) * 4), kernel_size=7)
     x = conv.in_type.randn(8, 16)
     assert conv._implementation(x, [3, 3]) == "spectral"
@@ -166,6 +189,17 @@ def test_low_precision_and_tracing_take_the_direct_implementation(monkeypatch):
         assert conv._implementation(x, [3, 3]) == "direct"
     assert torch.func.vmap(lambda x: conv(x[None]))(x).shape == (8, 1, 64, 16, 16)
     assert conv.to("meta")._implementation(x.to("meta"), [3, 3]) == "direct"
+
+
+def test_spectral_convolution_rejects_what_it_does_not_support(unchecked):
+    conv = sf.nn.Conv(FieldType(SO2, (1,)), FieldType(SO2, (1,)), kernel_size=3, implementation="spectral")
+    x, message = conv.in_type.randn(2, 6), "spectral convolutions take float32 or float64, without autocast"
+    with pytest.raises(ValueError, match=message), torch.autocast("cpu", dtype=torch.bfloat16):
+        conv(x)
+    with pytest.raises(ValueError, match=message):
+        torch.func.grad(lambda x: conv(x).sum())(x)
+    with pytest.raises(ValueError, match=message):
+        conv.bfloat16()(x.bfloat16())
 
 
 def test_unknown_implementation_is_rejected(unchecked):

@@ -215,7 +215,7 @@ def test_error_on_smooth_scenes_is_small(group):
 
 
 @pytest.mark.parametrize("multiplicities", MULTIPLICITIES, ids=str)
-@pytest.mark.parametrize("block", [8, 100, 1000, 1 << 18])
+@pytest.mark.parametrize("block", [8, 100, 1000, fourier_blocks._BLOCK])
 def test_blocks_match_composed_operations(group, multiplicities, block, monkeypatch):
     """Values and gradients, for blocks of several samples, of one, and of part of one."""
     monkeypatch.setattr(fourier_blocks, "_BLOCK", block)

@@ -169,14 +169,22 @@ class Conv(nn.Module):
         return direct_convolve(x, kernels, self._bands, apply, in_parts=in_parts, out_parts=out_parts)
 
     def _implementation(self, x: Tensor, padding: Sequence[int]) -> Implementation:
+        is_plain = not (is_autocast(x) or is_traced(x, self.weight) or _is_stand_in(self.weight))
+        is_plain = is_plain and x.dtype.itemsize >= 4
+        if self.implementation == "spectral" and not is_plain:
+            raise ValueError(
+                "spectral convolutions take float32 or float64, without autocast, torch.compile and torch.func; use "
+                "implementation='auto' or 'direct'."
+            )
         if self.implementation != "auto":
             return self.implementation
-        is_plain = not (is_autocast(x) or is_traced(x, self.weight) or _is_stand_in(self.weight))
-        if not is_plain or x.device.type != "cpu" or x.dtype.itemsize < 4:
+        if not is_plain or x.device.type != "cpu":
             return "direct"
         axes = axes_of(x.shape[2:], self.kernel_size, self.stride, padding, self.dilation)
-        gradient = torch.is_grad_enabled() and x.requires_grad
-        return cheapest_implementation(self.basis, x.shape[0], axes, input_gradient=gradient)
+        for_input, for_weight = (torch.is_grad_enabled() and value.requires_grad for value in (x, self.weight))
+        return cheapest_implementation(
+            self.basis, x.shape[0], axes, input_gradient=for_input, weight_gradient=for_weight
+        )
 
     def _kernel(self, implementation: Literal["direct", "spectral"]) -> Any:
         """The assembled kernel in the form that the implementation takes, from the cache if it is valid."""

@@ -1,7 +1,7 @@
 """Convolution with the fixed functions of the basis first, and mixing of channels by the weights afterwards.
 
-The kernel is never assembled. This is the least work for few input channels, such as an image, and for few outputs,
-such as the single one of a kernel that covers the whole grid.
+The kernel is never assembled. This is the least work for an image with many output channels, and for few outputs, such
+as the single one of a kernel that covers the whole grid.
 """
 
 from collections.abc import Callable

@@ -18,14 +18,15 @@ _DIRECT_PRODUCT = 2.8
 
 
 def cheapest_implementation(
-    basis: KernelBasis, batch: int, axes: Sequence[Axis], *, input_gradient: bool
+    basis: KernelBasis, batch: int, axes: Sequence[Axis], *, input_gradient: bool, weight_gradient: bool
 ) -> Implementation:
-    """The implementation with the least cost for this batch size and these axes."""
+    """The implementation with the least cost for this batch size, these axes, and the gradients that are needed."""
     outputs = math.prod(axis.outputs for axis in axes)
     if outputs == 1:
         return "basis"
     if basis.in_type.real:  # without the gradient of an image, direct convolutions have little to do
-        return "basis" if _outputs_per_function(basis) >= (2 if input_gradient else 6) else "direct"
+        least = 2 if input_gradient else 6 if weight_gradient else math.inf
+        return "basis" if _outputs_per_function(basis) >= least else "direct"
     into, out = (each.channels // each.parts for each in (basis.in_type, basis.out_type))
     taps = math.prod(axis.taps for axis in axes)
     direct = _DIRECT_PRODUCT * batch * outputs * taps * _direct_products(basis, into, out)

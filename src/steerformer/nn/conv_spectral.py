@@ -62,20 +62,21 @@ class _Spectral(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: int) -> Tensor:
         spectra = _KernelSpectra(kernel, plan)
         y = _convolve(x, spectra, in_parts, out_parts)
-        ctx.save_for_backward(x, kernel)
-        ctx.spectra, ctx.in_parts, ctx.out_parts = spectra.for_backward(), in_parts, out_parts
+        ctx.save_for_backward(x, kernel, spectra.small())
+        ctx.plan, ctx.in_parts, ctx.out_parts = plan, in_parts, out_parts
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, kernel = ctx.saved_tensors
+        x, kernel, spectrum = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative follows
             inputs = [value for value in (x, kernel) if value.requires_grad]
-            y = _convolve(x, _KernelSpectra(kernel, ctx.spectra.plan), ctx.in_parts, ctx.out_parts)
+            y = _convolve(x, _KernelSpectra(kernel, ctx.plan), ctx.in_parts, ctx.out_parts)
             found = iter(torch.autograd.grad(y, inputs, grad, create_graph=True))
             return *(next(found) if value.requires_grad else None for value in (x, kernel)), None, None, None
-        into_x, into_kernel = _gradients(grad, x, ctx.spectra, ctx.in_parts, ctx.out_parts, ctx.needs_input_grad)
-        return into_x, into_kernel, None, None, None
+        spectra = _KernelSpectra(kernel, ctx.plan, spectrum)
+        grad_x, grad_kernel = _gradients(grad, x, spectra, ctx.in_parts, ctx.out_parts, ctx.needs_input_grad)
+        return grad_x, grad_kernel, None, None, None
 
 
 def _convolve(x: Tensor, spectra: "_KernelSpectra", in_parts: int, out_parts: int) -> Tensor:
@@ -102,68 +103,68 @@ def _gradients(
     """Gradients of input and kernel, if needed."""
     plan, kernel = spectra.plan, spectra.kernel
     out, into = kernel.shape[1:3]
-    into_x = torch.zeros_like(x, memory_format=torch.contiguous_format) if needed[0] else None
-    into_kernel = torch.zeros_like(kernel) if needed[1] else None
+    grad_x = torch.zeros_like(x, memory_format=torch.contiguous_format) if needed[0] else None
+    grad_kernel = torch.zeros_like(kernel) if needed[1] else None
     for slab in slabs(plan, x.shape[0], into + out, most=_SLAB):
         windows = cut(_as_complex(x[slab.samples, :, slab.voxels], in_parts), slab.plan)
-        slopes = _as_complex(grad[slab.samples, :, slab.outputs], out_parts, conjugate=True)
-        found = _slab_gradients(windows, cut_outputs(slopes, slab.plan), spectra, into_x is not None, into_kernel)
-        if into_x is not None:
+        grads = _as_complex(grad[slab.samples, :, slab.outputs], out_parts, conjugate=True)
+        found = _slab_gradients(windows, cut_outputs(grads, slab.plan), spectra, grad_x is not None, grad_kernel)
+        if grad_x is not None and found is not None:
             here = overlap_add(found, slab.plan)
-            into_x[slab.samples, :into, slab.voxels] += here.real
+            grad_x[slab.samples, :into, slab.voxels] += here.real
             if in_parts == 2:
-                into_x[slab.samples, into:, slab.voxels] -= here.imag
-    return into_x, into_kernel
+                grad_x[slab.samples, into:, slab.voxels] -= here.imag
+    return grad_x, grad_kernel
 
 
 def _slab_gradients(
-    windows: Tensor, slopes: Tensor, spectra: "_KernelSpectra", for_windows: bool, into_kernel: Tensor | None
-) -> Tensor:
+    windows: Tensor, grads: Tensor, spectra: "_KernelSpectra", for_windows: bool, grad_kernel: Tensor | None
+) -> Tensor | None:
     """Conjugate gradients of windows, given those of outputs, so that no spectrum has to be conjugated.
 
-    The gradient of the kernel is added to ``into_kernel``.
+    The gradient of the kernel is added to ``grad_kernel``.
     """
     plan = spectra.plan
     analysis = [axis.analysis for axis in plan]
-    to_slopes, to_taps, to_windows = (
+    to_grads, to_taps, to_windows = (
         [getattr(axis, name).mT for axis in plan] for name in ("synthesis", "response", "analysis")
     )
     found = []
-    for group, slope in zip(windows.split(spectra.together), slopes.split(spectra.together), strict=True):
-        spectrum = None if into_kernel is None else _to_frequencies(group, analysis)
+    for group, grad in zip(windows.split(spectra.together), grads.split(spectra.together), strict=True):
+        spectrum = None if grad_kernel is None else _to_frequencies(group, analysis)
         products = []
         for here, kernels in spectra.blocks():
-            slope_spectrum = _to_frequencies(slope[:, here], to_slopes)
+            grad_spectrum = _to_frequencies(grad[:, here], to_grads)
             if for_windows:
-                products.append(torch.bmm(slope_spectrum, kernels))
-            if spectrum is not None and into_kernel is not None:
-                block = _to_points(torch.bmm(slope_spectrum.mT, spectrum), to_taps)
-                into_kernel[0, here] += block.real
-                into_kernel[1, here] -= block.imag
+                products.append(torch.bmm(grad_spectrum, kernels))
+            if spectrum is not None and grad_kernel is not None:
+                block = _to_points(torch.bmm(grad_spectrum.mT, spectrum), to_taps)
+                grad_kernel[0, here] += block.real
+                grad_kernel[1, here] -= block.imag
             if len(products) == 2:
                 products = [products[0].add_(products[1])]
         found += [_to_points(product, to_windows) for product in products]
-    return torch.cat(found) if len(found) != 1 else found[0]
+    if not found:
+        return None
+    return torch.cat(found) if len(found) > 1 else found[0]
 
 
 class _KernelSpectra:
     """Spectrum of a kernel, in blocks of output channels where the whole would be too large."""
 
-    def __init__(self, kernel: Float[Tensor, "2 out in *size"], plan: Plan) -> None:
+    def __init__(self, kernel: Float[Tensor, "2 out in *size"], plan: Plan, whole: Tensor | None = None) -> None:
         self.kernel, self.plan = kernel, plan
         frequencies = math.prod(axis.lengths.frequencies for axis in plan)
         out, into = kernel.shape[1:3]
         self.size = min(max(_LARGEST // (frequencies * into), 1), out)
-        self._whole: Tensor | None = None
+        self._whole = whole
         together = max(_GROUP // (frequencies * (into + out)), 1)
         self.together = together if self.size == out else 1 << 40
         """Tiles whose spectra are in memory at once: all, where each group would compute the blocks again."""
 
-    def for_backward(self) -> "_KernelSpectra":
-        """With the spectrum if it is small, else without: backward computes it again."""
-        if self._whole is not None and self._whole.numel() > _KEPT:
-            self._whole = None
-        return self
+    def small(self) -> Tensor | None:
+        """The spectrum, if it was computed and is small enough to be kept for the backward pass."""
+        return self._whole if self._whole is not None and self._whole.numel() <= _KEPT else None
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Output channels, and spectra ``(frequency, out, in)``."""

@@ -162,6 +162,8 @@ def _rows_of_tiles(tiled: TiledAxis, start: int, stop: int) -> tuple[slice, slic
     begin = start * tiled.step - axis.padding
     end = begin + (stop - start - 1) * tiled.step + tiled.lengths.window
     voxels = slice(max(begin, 0), min(end, axis.voxels))
+    if voxels.stop <= voxels.start:  # all of these tiles lie in the padding
+        voxels, begin, end = slice(0, 0), begin - end, 0
     outputs = slice(start * tiled.lengths.outputs, min(stop * tiled.lengths.outputs, axis.outputs))
     margin = (voxels.start - begin, end - voxels.stop)
     part = axis._replace(voxels=voxels.stop - voxels.start, kept=outputs.stop - outputs.start)
