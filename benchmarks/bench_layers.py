@@ -4,7 +4,7 @@ import copy
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -115,7 +115,9 @@ def _conv(setting: Setting) -> Case:
 
 
 def _first_conv(setting: Setting) -> Case:
-    return _conv_case(setting, sf.FieldType.image(setting.field_type.group, 1), setting.field_type)
+    """From an image; without gradients it is the very convolution that it is compared with, so it has no limit then."""
+    case = _conv_case(setting, sf.FieldType.image(setting.field_type.group, 1), setting.field_type)
+    return replace(case, limit_eval=None)
 
 
 def _conv_case(setting: Setting, in_type: sf.FieldType, out_type: sf.FieldType) -> Case:

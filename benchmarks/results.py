@@ -11,7 +11,7 @@ SECTIONS = ("steps", "losses", "full_size", "layers", "attention", "memory")
 
 Row = dict[str, Any]
 Results = dict[str, Any]
-"""Rows of each section, and the machine."""
+"""Rows of each section, and the slopes of memory."""
 
 
 def read() -> Results:

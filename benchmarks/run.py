@@ -51,14 +51,12 @@ def main() -> None:
     if writes:
         require_markers(PAGE)
     found = results.read()
-    if not options.only:  # sizes that were added by hand stay
-        found |= {section: [] for section in results.SECTIONS if section != "full_size"}
-    found["machine"] = machine.describe(ROOT)
+    described = machine.describe(ROOT)
     for section, name, measure in all_jobs(options.seconds, options.threads):
         if options.only.lower() not in f"{section} {name}".lower():
             continue
         torch.manual_seed(0)
-        row = machine.with_load(measure)
+        row = {"machine": described} | machine.with_load(measure)
         print(_line(section, row), flush=True)
         results.put(found[section], row)
         if writes:  # after each row, so that an interrupted run keeps its rows
@@ -96,7 +94,7 @@ def _preset_jobs(threads: int) -> Iterator[Job]:
 
 
 def require_markers(page: Path) -> None:
-    """Fail before an hour of measuring, not after it."""
+    """Fail before half an hour of measuring, not after it."""
     for marker in MARKERS:
         report.replace_between(page.read_text(), marker, "")
 
@@ -105,13 +103,13 @@ def write_tables(page: Path, found: results.Results) -> None:
     """Write the tables between their markers."""
     full_size = [row for row in found["full_size"] if row["seconds_limit"] is not None]
     contents = {
-        STEPS_MARKER: [report.steps_table(found["steps"]), _conditions(found, "steps")],
+        STEPS_MARKER: [report.steps_table(found["steps"]), _conditions(found["steps"])],
         LOSSES_MARKER: [report.losses_table(found["losses"])],
         FULL_SIZE_MARKER: [report.full_size_table(full_size), *report.machines(full_size)],
-        LAYER_MARKER: [report.layer_table(found["layers"]), _conditions(found, "layers")],
+        LAYER_MARKER: [report.layer_table(found["layers"]), _conditions(found["layers"])],
         ATTENTION_MARKER: [
             report.attention_table(found["attention"]),
-            _conditions(found, "attention"),
+            _conditions(found["attention"]),
             report.growth_note(found["memory_slopes"], FIGURE),
         ],
     }
@@ -121,9 +119,9 @@ def write_tables(page: Path, found: results.Results) -> None:
     page.write_text(text)
 
 
-def _conditions(found: results.Results, section: str) -> str:
+def _conditions(rows: list[dict[str, Any]]) -> str:
     """The machine and its load."""
-    return f"{machine.sentence(found['machine'])} {report.load(found[section])}".strip()
+    return " ".join([*report.machines(rows), report.load(rows)]).strip()
 
 
 def _measure_layer(name: str, build: Callable[[], bench_layers.Case], seconds: float) -> dict[str, Any]:

@@ -54,7 +54,9 @@ def main() -> None:
     options = parser.parse_args()
     report.replace_between(GUIDE.read_text(), MARKER, "")
     for space in options.sizes:
-        row = measure(SizedStep(options.preset, space, options.batch), threads=options.threads)
+        case = SizedStep(options.preset, space, options.batch)
+        case = next((known for known in CASES if known.name == case.name), case)  # with its limits
+        row = measure(case, threads=options.threads)
         print(report.line(cells(row)), flush=True)
         kept = results.read()
         results.put(kept["full_size"], row)
