@@ -42,7 +42,8 @@ class FullResolutionHead(nn.Module):
     """Features on the coarse grid and the image to the logits on the grid of the image.
 
     A convolution on the coarse grid gives a first estimate of the logits and a few real scalars, both interpolated.
-    Scalars of the image are added to the latter; a norm, a ReLU and a convolution make a correction of them.
+    Scalars of the image are added to the interpolated ones; a norm, a ReLU and a convolution make a correction of the
+    logits of them.
 
     Args:
         coarse: convolution of the features to the scalars and the logits.

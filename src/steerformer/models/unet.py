@@ -17,6 +17,8 @@ from steerformer.models.unet_levels import Down, Up
 from steerformer.nn import MLP, Conv, Encoder
 from steerformer.nn.ops import length, require_space
 
+_HEAD_KERNEL_SIZE = 3  # of the head's convolutions of features and image; only the last one is configured
+
 
 class UNet(nn.Module):
     """Equivariant U-Net for segmentation: logits of every voxel rotate with the input (paper, section 5).
@@ -123,8 +125,8 @@ def _full_resolution(config: UNetConfig, level: list[FieldType]) -> FullResoluti
         FieldType.image(image.group, n) for n in (config.head_channels, config.head_channels + config.classes)
     )
     return FullResolutionHead(
-        conv(config, features, both, 3, spacing=config.spacing),
-        conv(config, image, scalars, 3, spacing=config.spacing),
+        conv(config, features, both, _HEAD_KERNEL_SIZE, spacing=config.spacing),
+        conv(config, image, scalars, _HEAD_KERNEL_SIZE, spacing=config.spacing),
         norm(config, scalars),
         _last_conv(config, scalars, image),
     )
