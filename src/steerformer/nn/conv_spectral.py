@@ -84,7 +84,7 @@ def _convolve(x: Tensor, spectra: "_KernelSpectra", in_parts: int, out_parts: in
     analysis, synthesis = [axis.analysis for axis in plan], [axis.synthesis for axis in plan]
     out, into = spectra.kernel.shape[1:3]
     y = x.new_empty(x.shape[0], out_parts * out, *(axis.lengths.axis.outputs for axis in plan))
-    for slab in slabs(plan, x.shape[0], into + out, most=_SLAB):
+    for slab in slabs(plan, x.shape[0], into + out, most=spectra.slab):
         found = []
         for group in cut(_as_complex(x[slab.samples, :, slab.voxels], in_parts), slab.plan).split(spectra.together):
             spectrum = _to_frequencies(group, analysis)
@@ -105,7 +105,7 @@ def _gradients(
     out, into = kernel.shape[1:3]
     grad_x = torch.zeros_like(x, memory_format=torch.contiguous_format) if needed[0] else None
     grad_kernel = torch.zeros_like(kernel) if needed[1] else None
-    for slab in slabs(plan, x.shape[0], into + out, most=_SLAB):
+    for slab in slabs(plan, x.shape[0], into + out, most=spectra.slab):
         windows = cut(_as_complex(x[slab.samples, :, slab.voxels], in_parts), slab.plan)
         grads = _as_complex(grad[slab.samples, :, slab.outputs], out_parts, conjugate=True)
         found = _slab_gradients(windows, cut_outputs(grads, slab.plan), spectra, grad_x is not None, grad_kernel)
@@ -161,6 +161,8 @@ class _KernelSpectra:
         together = max(_GROUP // (frequencies * (into + out)), 1)
         self.together = together if self.size == out else 1 << 40
         """Tiles whose spectra are in memory at once: all, where each group would compute the blocks again."""
+        self.slab = min(max(_SLAB, frequencies * into * out), 4 * _SLAB)
+        """Entries of a slab: more for large kernels, because each slab computes their blocks again."""
 
     def small(self) -> Tensor | None:
         """The spectrum, if it was computed and is small enough to be kept for the backward pass."""
