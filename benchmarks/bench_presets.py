@@ -74,7 +74,7 @@ def source_before(root: Path) -> Iterator[Path]:
         yield Path(folder) / "src"
 
 
-def measure_steps(case: PresetCase, *, threads: int, rounds: int = 7) -> dict[str, Any]:
+def measure_steps(case: PresetCase, *, threads: int, rounds: int = 25) -> dict[str, Any]:
     """Seconds of interleaved training steps of all contestants, each in its own process, and their peak memory."""
     shape: dict[str, Any] = {"batch": case.batch, "space": case.space, "threads": threads}
     with source_before(ROOT) as old, ExitStack() as running:

@@ -115,7 +115,7 @@ def test_steps_of_four_contestants_are_measured(fake_workers):
     assert before.experiment == now.experiment == "demo-convolution" and control.experiment == "demo-cnn"
     assert same.experiment["model"]["kind"] == "classifier"  # what the earlier version has under that name
     assert list(row["rounds_ms"]) == list(row["peak_mb"]) == [BEFORE, SAME, NOW, CONTROL]
-    assert [len(times) for times in row["rounds_ms"].values()] == [7] * 4
+    assert [len(times) for times in row["rounds_ms"].values()] == [25] * 4
     assert report.steps_ratio(row, BEFORE, NOW) == 3 and row["peak_mb"][NOW] == 2
 
 
