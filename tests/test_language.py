@@ -17,7 +17,7 @@ PRIVATE_WORDS = {
     r"not everybody may see": "confidential",
     r"to the right, to the front": "RAS+",
     r"\bprepar(ed|ation)\b": "preprocessed, preprocessing",
-    r"\b\w*(normalis|optimis|initialis|colour|centre|neighbour|grey)\w*": "American spelling",
+    r"\b\w*(normalis|optimis(?!t|m)|initialis|colour|centre|neighbour|grey)\w*": "American spelling",
 }
 """Regular expressions, and what to write instead."""
 
