@@ -3,13 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from scipy import ndimage
 from torch.testing import assert_close
 
 import steerformer as sf
 from models.small import STEMS, assert_equivariant_on_grid, settle, unet
 from steerformer import SO2, SO3
-from steerformer.models.stem import Stem, blur
+from steerformer.models.stem import Stem
 from steerformer.testing import assert_equivariant, blobs, equivariance_error
 
 SIZES = {SO2: [8, 9, (12, 7), (2, 3), 1], SO3: [4, 5, (3, 4, 6), (1, 2, 7), 1]}
@@ -25,30 +24,6 @@ def image_stem(group, deviation):
         conv.weight.fill_(1.0)
         conv.weight.div_(conv.kernel().sum())
     return Stem(conv, deviation)
-
-
-@pytest.mark.parametrize("deviation", [0.3, 0.9, 1.2])
-def test_blur_is_a_gaussian_filter(deviation, float64):
-    x = torch.randn(2, 3, 12, 9)
-    for axis in (2, 3):
-        expected = ndimage.gaussian_filter1d(
-            x.numpy(), deviation, axis, mode="constant", radius=int(-(-3 * deviation // 1))
-        )
-        assert_close(blur(x, axis, x.shape[axis], deviation), torch.from_numpy(expected))
-
-
-@pytest.mark.parametrize("deviation", [0.3, 0.9, 1.2])
-def test_blur_between_voxels(deviation, float64):
-    """The oracle: a double loop over samples and voxels."""
-    x = torch.randn(1, 1, 7)
-    found = blur(x, 2, 8, deviation)[0, 0]
-    for i in range(8):
-        offsets = [j - (i - 0.5) for j in range(-20, 28)]
-        reach = min(offset for offset in offsets if offset >= 3 * deviation)
-        weights = {j: torch.exp(torch.tensor(-(((j - i + 0.5) / deviation) ** 2) / 2)) for j in range(-20, 28)}
-        inside = {j: weight for j, weight in weights.items() if abs(j - i + 0.5) <= reach}
-        expected = sum(weight * x[0, 0, j] for j, weight in inside.items() if 0 <= j < 7) / sum(inside.values())
-        assert_close(found[i], expected)
 
 
 @BLURS

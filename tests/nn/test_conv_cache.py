@@ -82,6 +82,14 @@ def test_second_call_uses_cache(conv, monkeypatch):
     assert torch.equal(first, third)
 
 
+def test_both_forms_of_the_kernel_are_cached(conv, monkeypatch):
+    calls = counted(conv.train().eval(), monkeypatch)
+    for implementation in ("direct", "spectral") * 2:
+        monkeypatch.setattr(conv, "implementation", implementation)
+        output(conv)
+    assert len(calls) == 2
+
+
 def test_training_and_gradients_bypass_cache(conv, monkeypatch):
     calls = counted(conv, monkeypatch)
     for mode in (True, False):

@@ -1,7 +1,5 @@
 """Stem and head of a U-Net whose levels work on a coarser grid than that of the image."""
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,6 +7,7 @@ from torch import Tensor, nn
 from steerformer.models.unet_levels import crop
 from steerformer.nn import Conv, Resample
 from steerformer.nn.ops import mean_of_neighbors, pad
+from steerformer.nn.separable import gaussian_windows
 
 
 class Stem(nn.Module):
@@ -31,7 +30,8 @@ class Stem(nn.Module):
         """Features on the coarse grid."""
         for axis, n in enumerate(x.shape[2:], start=2):
             if self.blur is not None:
-                x = blur(x, axis, n + n % 2, self.blur)
+                window = gaussian_windows(x, axis, n + n % 2, 1, self.blur)
+                x = (x.movedim(axis, -1) @ window.matrix.mT).movedim(-1, axis)
             elif n % 2:
                 x = mean_of_neighbors(pad(x, [int(other == axis) for other in range(2, x.ndim)], edge=True), axis)
         out: Tensor = self.conv(x)
@@ -66,17 +66,3 @@ class FullResolutionHead(nn.Module):
         scalars, logits = crop(fine, image.shape[2:]).split(counts, dim=1)
         correction: Tensor = self.last(torch.relu(self.norm(scalars + self.skip(image))))
         return logits + correction
-
-
-def blur(
-    x: Float[Tensor, "batch channels *space"], axis: int, count: int, deviation: float
-) -> Float[Tensor, "batch channels *new"]:
-    """Gaussian means at ``count`` samples one voxel apart along an axis, centered on it, with zeros outside."""
-    n = x.shape[axis]
-    voxels, samples = (torch.arange(m, dtype=torch.float64, device=x.device) - (m - 1) / 2 for m in (n, count))
-    offsets = voxels[:, None] - samples
-    reach = math.ceil(3 * deviation - (count - n) % 2 / 2) + (count - n) % 2 / 2  # from a sample to its last voxel
-    window = torch.arange(-reach, reach + 1, dtype=torch.float64, device=x.device)
-    taps = torch.where(offsets.abs() <= reach, torch.exp(-(offsets**2) / (2 * deviation**2)), 0)
-    whole = torch.exp(-(window**2) / (2 * deviation**2)).sum()
-    return (x.movedim(axis, -1) @ (taps / whole).to(x)).movedim(-1, axis)

@@ -11,7 +11,7 @@ from torch import Tensor
 from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType, is_integer, require_field_type
 from steerformer.nn.attention_core import (
-    Implementation,
+    AttentionImplementation,
     attend,
     attention_weights,
     require_implementation,
@@ -68,7 +68,7 @@ class Attention(ExactConstants):
         positional: bool = True,
         radial: Radial = "soft",
         spacing: Sequence[float] | None = None,
-        implementation: Implementation = "auto",
+        implementation: AttentionImplementation = "auto",
     ) -> None:
         super().__init__()
         require_field_type(field_type, "Attention")

@@ -16,7 +16,7 @@ from steerformer.nn.attention_blockwise import attend_blocks, weights_in_blocks
 from steerformer.nn.attention_dense import attend_at_once, attend_plain, times_i
 from steerformer.nn.ops import inside_torch_func, without_autocast
 
-Implementation = Literal["auto", "dense", "blockwise"]
+AttentionImplementation = Literal["auto", "dense", "blockwise"]
 _MOST_DENSE = 256  # tokens; up to here all pairs at once are faster than tiles
 _MOST_PAIRS = 1 << 22  # pairs of all heads and samples; more at once would take over 64 MB
 _MOST_MAP = 4096  # tokens; the weights of all pairs take the square of it for every head
@@ -31,7 +31,7 @@ def attend(
     table: Float[Tensor, "*offsets row"],
     *,
     mask: Bool[Tensor, "batch token"] | None = None,
-    implementation: Implementation = "auto",
+    implementation: AttentionImplementation = "auto",
 ) -> Float[Tensor, "batch head component token"]:
     r"""Steerable attention (paper, eqs. 10-15) on given queries, keys and values.
 

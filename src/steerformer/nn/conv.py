@@ -14,7 +14,7 @@ from steerformer.kernels import Family, KernelBasis, Spectrum, VoxelKernels
 from steerformer.kernels.voxels import DEFAULT_SPECTRUM, Normalization
 from steerformer.nn.bands import bands
 from steerformer.nn.conv_basis import basis_convolve
-from steerformer.nn.conv_cost import Implementation, cheapest_implementation
+from steerformer.nn.conv_cost import ConvImplementation, cheapest_implementation
 from steerformer.nn.conv_direct import direct_convolve, direct_kernels
 from steerformer.nn.conv_spectral import spectral_convolve
 from steerformer.nn.conv_tiles import axes_of
@@ -93,14 +93,14 @@ class Conv(nn.Module):
         normalization: Normalization = "norm",
         spectrum: Spectrum = DEFAULT_SPECTRUM,
         spacing: float | Sequence[float] | None = None,
-        implementation: Implementation = "auto",
+        implementation: ConvImplementation = "auto",
     ) -> None:
         super().__init__()
         require_field_type(in_type, "Conv")
         require_field_type(out_type, "Conv")
         dim = in_type.group.dim
-        if implementation not in get_args(Implementation):
-            raise ValueError(f"implementation is one of {get_args(Implementation)}, got {implementation!r}.")
+        if implementation not in get_args(ConvImplementation):
+            raise ValueError(f"implementation is one of {get_args(ConvImplementation)}, got {implementation!r}.")
         self.in_type, self.out_type, self.implementation = in_type, out_type, implementation
         self.kernel_size = per_axis(kernel_size, dim, "kernel_size")
         self.stride = per_axis(stride, dim, "stride")
@@ -126,7 +126,7 @@ class Conv(nn.Module):
             )
         self.weight = nn.Parameter(torch.empty(self.basis.weight_parts, self.basis.num_weights))
         self._bands = bands(self.basis)
-        self._cache: _KernelCache | None = None
+        self._cache: dict[str, _KernelCache] = {}
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -168,7 +168,7 @@ class Conv(nn.Module):
         kernels = self._kernel("direct")
         return direct_convolve(x, kernels, self._bands, apply, in_parts=in_parts, out_parts=out_parts)
 
-    def _implementation(self, x: Tensor, padding: Sequence[int]) -> Implementation:
+    def _implementation(self, x: Tensor, padding: Sequence[int]) -> ConvImplementation:
         is_plain = not (is_autocast(x) or is_traced(x, self.weight) or _is_stand_in(self.weight))
         is_plain = is_plain and x.dtype.itemsize >= 4
         if self.implementation == "spectral" and not is_plain:
@@ -191,11 +191,11 @@ class Conv(nn.Module):
         wants_gradient = torch.is_grad_enabled() and self.weight.requires_grad
         if self.training or wants_gradient or _is_stand_in(self.weight):
             return self._assemble(implementation)
-        if self._cache is None or not self._cache.belongs_to(self.weight, implementation):
+        if implementation not in self._cache or not self._cache[implementation].belongs_to(self.weight):
             # not an inference tensor: a later call may differentiate by the input
             with torch.inference_mode(False), torch.no_grad():
-                self._cache = _KernelCache(self.weight, implementation, self._assemble(implementation))
-        return self._cache.kernel
+                self._cache[implementation] = _KernelCache(self.weight, self._assemble(implementation))
+        return self._cache[implementation].kernel
 
     def _assemble(self, implementation: Literal["direct", "spectral"]) -> Any:
         with without_autocast(self.weight):  # autocast is meant for products with data only
@@ -222,38 +222,38 @@ class Conv(nn.Module):
                 )
 
     def train(self, mode: bool = True) -> "Conv":
-        self._cache = None
+        self._cache = {}
         return super().train(mode)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "Conv":
-        self._cache = None
+        self._cache = {}
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": None}
+        return {**self.__dict__, "_cache": {}}
 
     def extra_repr(self) -> str:
         reached = {path.degree_out for path in self.basis.paths}
         silent = ", ".join(str(degree) for degree in self.out_type.degrees if degree not in reached)
         return (
             f"{self.in_type} -> {self.out_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"padding={self.padding!r}, dilation={self.dilation}{f', silent degrees: {silent}' if silent else ''}"
+            f"padding={self.padding!r}, dilation={self.dilation}, implementation={self.implementation!r}"
+            f"{f', silent degrees: {silent}' if silent else ''}"
         )
 
 
 class _KernelCache:
-    """A kernel in the form that an implementation takes, and the weights it was assembled from.
+    """A kernel, and the weights it was assembled from.
 
     Weights are compared by value, because some optimizers and ``.data`` change them without a new version; on a CPU
     this is negligible next to a convolution.
     """
 
-    def __init__(self, weight: Tensor, implementation: str, kernel: Any) -> None:
-        self.weight, self.implementation, self.kernel = weight.detach().clone(), implementation, kernel
+    def __init__(self, weight: Tensor, kernel: Any) -> None:
+        self.weight, self.kernel = weight.detach().clone(), kernel
 
-    def belongs_to(self, weight: Tensor, implementation: str) -> bool:
-        is_current = self.weight.device == weight.device and torch.equal(self.weight, weight)
-        return is_current and self.implementation == implementation
+    def belongs_to(self, weight: Tensor) -> bool:
+        return self.weight.device == weight.device and torch.equal(self.weight, weight)
 
 
 def _is_stand_in(weight: Tensor) -> bool:

@@ -12,14 +12,14 @@ from steerformer.kernels import KernelBasis
 from steerformer.nn.conv_direct import padded_products
 from steerformer.nn.conv_tiles import Axis, cheapest_tiles
 
-Implementation = Literal["auto", "direct", "spectral", "basis"]
+ConvImplementation = Literal["auto", "direct", "spectral", "basis"]
 _DIRECT_PRODUCT = 2.8
 """Cost of a product in a direct convolution, relative to an operation of a transform."""
 
 
 def cheapest_implementation(
     basis: KernelBasis, batch: int, axes: Sequence[Axis], *, input_gradient: bool, weight_gradient: bool
-) -> Implementation:
+) -> ConvImplementation:
     """The implementation with the least cost for this batch size, these axes, and the gradients that are needed."""
     outputs = math.prod(axis.outputs for axis in axes)
     if outputs == 1:

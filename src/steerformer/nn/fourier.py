@@ -29,7 +29,8 @@ class FourierReLU(ExactConstants):
     $\sigma(\rho(R) f) = \rho(R)\, \sigma(f)$ holds exactly for the rotations of the voxel grid, which map the grids of
     directions to themselves, and at other angles up to aliasing, which decreases with ``oversampling``; it is exact at
     all angles where no grid is needed. The transforms dominate the cost, above all in 3D, where the number of
-    directions grows as the square of ``oversampling``. Few copies of high degrees keep it low.
+    directions grows as the square of ``oversampling``. Few copies of high degrees keep it low. Values at directions are
+    in memory for a block of voxels at a time; under autocast, torch.compile and torch.func for all voxels at once.
 
     Args:
         field_type: type of input and output, complex.

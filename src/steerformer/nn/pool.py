@@ -1,15 +1,13 @@
 """Equivariant average pooling."""
 
-import math
 from collections.abc import Sequence
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.nn.ops import average_pool, mean_of_neighbors, pad, per_axis, require_space
-from steerformer.nn.separable import AxisMap, has_fast_products, map_axes
+from steerformer.nn.separable import gaussian_windows, has_fast_products, map_axes
 
 
 class AvgPool(nn.Module):
@@ -76,7 +74,10 @@ class AvgPool(nn.Module):
             if n < size:
                 raise ValueError(f"a window of {size} voxels does not fit into spatial axis {i}, which has {n}.")
         if self.antialiased:
-            windows = [_gaussian_windows(x, axis, n, self.blur * n) for axis, n in enumerate(self.stride, start=2)]
+            windows = [
+                None if stride == 1 else gaussian_windows(x, axis, n // stride, stride, self.blur * stride)
+                for axis, (n, stride) in enumerate(zip(x.shape[2:], self.stride, strict=True), start=2)
+            ]
             if has_fast_products(x):
                 return map_axes(x, windows)
             for axis, window in enumerate(windows, start=2):
@@ -93,22 +94,3 @@ class AvgPool(nn.Module):
     def extra_repr(self) -> str:
         windows = f"antialiased=True, blur={self.blur}" if self.antialiased else "antialiased=False"
         return f"{self.in_type}, kernel_size={self.kernel_size}, stride={self.stride}, {windows}"
-
-
-def _gaussian_windows(x: Tensor, axis: int, stride: int, deviation: float) -> AxisMap | None:
-    """Gaussian means at centered samples ``stride`` apart along one axis."""
-    if stride == 1:
-        return None
-    size = x.shape[axis]
-    count = size // stride
-    first = (size - 1) / 2 - stride * (count - 1) / 2  # an integer or half-integer
-    reach = math.ceil(3 * deviation - (first % 1)) + first % 1  # from a sample to its last voxel
-    samples = first + stride * torch.arange(count, dtype=torch.float64, device=x.device)[:, None]
-    offsets = torch.arange(size, dtype=torch.float64, device=x.device) - samples
-    taps = torch.where(offsets.abs() <= reach, _bell(offsets, deviation), 0)
-    whole = _bell(torch.arange(-reach, reach + 1, dtype=torch.float64, device=x.device), deviation).sum()
-    return AxisMap((taps / whole).to(x), start=first, step=stride, reach=reach)
-
-
-def _bell(offsets: Tensor, deviation: float) -> Tensor:
-    return torch.exp(-(offsets**2) / (2 * deviation**2))

@@ -101,3 +101,19 @@ def _tiles(of_axis: AxisMap) -> list[tuple[slice, slice]]:
         high = math.ceil(of_axis.start + of_axis.step * last + of_axis.reach)
         tiles.append((slice(first, last + 1), slice(max(low, 0), min(high + 1, old))))
     return tiles
+
+
+def gaussian_windows(x: Tensor, axis: int, count: int, stride: int, deviation: float) -> AxisMap:
+    """Gaussian means at ``count`` samples ``stride`` voxels apart, centered on one axis, with zeros outside."""
+    size = x.shape[axis]
+    first = (size - 1) / 2 - stride * (count - 1) / 2  # an integer or half-integer
+    reach = math.ceil(3 * deviation - (first % 1)) + first % 1  # from a sample to its last voxel
+    samples = first + stride * torch.arange(count, dtype=torch.float64, device=x.device)[:, None]
+    offsets = torch.arange(size, dtype=torch.float64, device=x.device) - samples
+    taps = torch.where(offsets.abs() <= reach, _bell(offsets, deviation), 0)
+    whole = _bell(torch.arange(-reach, reach + 1, dtype=torch.float64, device=x.device), deviation).sum()
+    return AxisMap((taps / whole).to(x), start=first, step=stride, reach=reach)
+
+
+def _bell(offsets: Tensor, deviation: float) -> Tensor:
+    return torch.exp(-(offsets**2) / (2 * deviation**2))
