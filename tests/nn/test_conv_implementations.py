@@ -149,7 +149,7 @@ def test_spectral_convolution_keeps_input_kernel_and_small_spectra(kept, monkeyp
     with torch.autograd.graph.saved_tensors_hooks(lambda value: saved.append(value) or value, lambda value: value):
         conv(x)
     complex_sizes = [value.numel() for value in saved if value.is_complex()]
-    assert len(complex_sizes) == (kept > 0) and all(12**3 < size <= kept for size in complex_sizes)
+    assert len(complex_sizes) == 2 * (kept > 0) and all(12**3 < size <= kept for size in complex_sizes)
     sizes = [value.numel() for value in saved if not value.is_complex()]
     assert max(sizes) == max(x.numel(), conv.kernel().numel() // 2)
     assert sum(sizes) < 2 * x.numel() + 4 * conv.kernel().numel()

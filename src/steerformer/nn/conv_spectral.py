@@ -16,6 +16,7 @@ from torch import Tensor
 
 from steerformer.nn.conv_tiles import (
     Plan,
+    Slab,
     axes_of,
     cheapest_tiles,
     cut,
@@ -30,7 +31,7 @@ from steerformer.nn.ops import pad
 _GROUP = 1 << 22  # entries of the spectra of tiles in memory at once
 _SLAB = 1 << 24  # entries of the spectra of a part of the batch that is cut into tiles at once
 _LARGEST = 1 << 24  # entries of the spectrum of a kernel in memory at once: 128 MB in single precision
-_KEPT = 1 << 21  # entries of the spectrum of a kernel that is kept for the backward pass
+_KEPT = 1 << 21  # entries of a spectrum, of a kernel or of an input, that is kept for the backward pass
 
 
 def spectral_convolve(
@@ -45,8 +46,8 @@ def spectral_convolve(
 ) -> Float[Tensor, "batch out *new"]:
     """Convolve a field of ``in_parts`` with a complex kernel, given as real and imaginary part; negative padding crops.
 
-    Without an imaginary part in the output, it is not computed. First derivatives keep input and kernel, with the
-    spectrum of a small kernel, and compute all other spectra again.
+    Without an imaginary part in the output, it is not computed. First derivatives keep input and kernel, with their
+    spectra where these are small, and compute larger ones again.
     """
     axes = axes_of(x.shape[2:], kernel.shape[3:], stride, padding, dilation)
     _, lengths = cheapest_tiles(x.shape[0], kernel.shape[2], kernel.shape[1], axes)
@@ -61,52 +62,67 @@ class _Spectral(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, plan: Plan, in_parts: int, out_parts: int) -> Tensor:
         spectra = _KernelSpectra(kernel, plan)
-        y = _convolve(x, spectra, in_parts, out_parts)
-        ctx.save_for_backward(x, kernel, spectra.small())
+        y, spectrum = _convolve(x, spectra, in_parts, out_parts)
+        kept = spectrum if ctx.needs_input_grad[1] else None  # only the gradient of the kernel needs it
+        ctx.save_for_backward(x, kernel, spectra.small(), kept)
         ctx.plan, ctx.in_parts, ctx.out_parts = plan, in_parts, out_parts
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, kernel, spectrum = ctx.saved_tensors
+        x, kernel, kernel_spectrum, spectrum = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative follows
             inputs = [value for value in (x, kernel) if value.requires_grad]
-            y = _convolve(x, _KernelSpectra(kernel, ctx.plan), ctx.in_parts, ctx.out_parts)
+            y, _ = _convolve(x, _KernelSpectra(kernel, ctx.plan), ctx.in_parts, ctx.out_parts)
             found = iter(torch.autograd.grad(y, inputs, grad, create_graph=True))
             return *(next(found) if value.requires_grad else None for value in (x, kernel)), None, None, None
-        spectra = _KernelSpectra(kernel, ctx.plan, spectrum)
-        grad_x, grad_kernel = _gradients(grad, x, spectra, ctx.in_parts, ctx.out_parts, ctx.needs_input_grad)
+        spectra, parts = _KernelSpectra(kernel, ctx.plan, kernel_spectrum), (ctx.in_parts, ctx.out_parts)
+        grad_x, grad_kernel = _gradients(grad, x, spectra, *parts, ctx.needs_input_grad, spectrum)
         return grad_x, grad_kernel, None, None, None
 
 
-def _convolve(x: Tensor, spectra: "_KernelSpectra", in_parts: int, out_parts: int) -> Tensor:
-    plan = spectra.plan
-    analysis, synthesis = [axis.analysis for axis in plan], [axis.synthesis for axis in plan]
+def _convolve(x: Tensor, spectra: "_KernelSpectra", in_parts: int, out_parts: int) -> tuple[Tensor, Tensor | None]:
+    """The convolution, and the spectrum of the input if it was computed as a whole and is small."""
+    plan, together = spectra.plan, None
+    synthesis, groups = [axis.synthesis for axis in plan], 0
     out, into = spectra.kernel.shape[1:3]
     y = x.new_empty(x.shape[0], out_parts * out, *(axis.lengths.axis.outputs for axis in plan))
     for slab in slabs(plan, x.shape[0], into + out, most=spectra.slab):
         found = []
-        for group in cut(_as_complex(x[slab.samples, :, slab.voxels], in_parts), slab.plan).split(spectra.together):
-            spectrum = _to_frequencies(group, analysis)
+        for spectrum in _window_spectra(x, slab, spectra, in_parts):
             blocks = [_to_points(torch.bmm(spectrum, kernels.mT), synthesis) for _, kernels in spectra.blocks()]
             found.append(torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0])
+            groups, together = groups + 1, spectrum
         here = join(torch.cat(found) if len(found) > 1 else found[0], slab.plan)
         y[slab.samples, :out, slab.outputs] = here.real
         if out_parts == 2:
             y[slab.samples, out:, slab.outputs] = here.imag
-    return y
+    return y, together if groups == 1 and together is not None and together.numel() <= _KEPT else None
+
+
+def _window_spectra(x: Tensor, slab: Slab, spectra: "_KernelSpectra", in_parts: int) -> Iterator[Tensor]:
+    """Spectra of the windows of a slab, some tiles at a time."""
+    windows = cut(_as_complex(x[slab.samples, :, slab.voxels], in_parts), slab.plan)
+    for group in windows.split(spectra.together):
+        yield _to_frequencies(group, [axis.analysis for axis in spectra.plan])
 
 
 def _gradients(
-    grad: Tensor, x: Tensor, spectra: "_KernelSpectra", in_parts: int, out_parts: int, needed: Sequence[bool]
+    grad: Tensor,
+    x: Tensor,
+    spectra: "_KernelSpectra",
+    in_parts: int,
+    out_parts: int,
+    needed: Sequence[bool],
+    spectrum: Tensor | None,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of input and kernel, if needed."""
+    """Gradients of input and kernel, if needed; ``spectrum`` is that of the input, if it was kept."""
     plan, kernel = spectra.plan, spectra.kernel
     out, into = kernel.shape[1:3]
     grad_x = torch.zeros_like(x, memory_format=torch.contiguous_format) if needed[0] else None
     grad_kernel = torch.zeros_like(kernel) if needed[1] else None
     for slab in slabs(plan, x.shape[0], into + out, most=spectra.slab):
-        windows = cut(_as_complex(x[slab.samples, :, slab.voxels], in_parts), slab.plan)
+        windows = _window_spectra(x, slab, spectra, in_parts) if spectrum is None else iter([spectrum])
         grads = _as_complex(grad[slab.samples, :, slab.outputs], out_parts, conjugate=True)
         found = _slab_gradients(windows, cut_outputs(grads, slab.plan), spectra, grad_x is not None, grad_kernel)
         if grad_x is not None and found is not None:
@@ -118,20 +134,22 @@ def _gradients(
 
 
 def _slab_gradients(
-    windows: Tensor, grads: Tensor, spectra: "_KernelSpectra", for_windows: bool, grad_kernel: Tensor | None
+    windows: Iterator[Tensor],
+    grads: Tensor,
+    spectra: "_KernelSpectra",
+    for_windows: bool,
+    grad_kernel: Tensor | None,
 ) -> Tensor | None:
     """Conjugate gradients of windows, given those of outputs, so that no spectrum has to be conjugated.
 
     The gradient of the kernel is added to ``grad_kernel``.
     """
-    plan = spectra.plan
-    analysis = [axis.analysis for axis in plan]
     to_grads, to_taps, to_windows = (
-        [getattr(axis, name).mT for axis in plan] for name in ("synthesis", "response", "analysis")
+        [getattr(axis, name).mT for axis in spectra.plan] for name in ("synthesis", "response", "analysis")
     )
     found = []
-    for group, grad in zip(windows.split(spectra.together), grads.split(spectra.together), strict=True):
-        spectrum = None if grad_kernel is None else _to_frequencies(group, analysis)
+    for grad in grads.split(spectra.together):
+        spectrum = None if grad_kernel is None else next(windows)
         products = []
         for here, kernels in spectra.blocks():
             grad_spectrum = _to_frequencies(grad[:, here], to_grads)
