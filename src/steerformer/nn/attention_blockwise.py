@@ -41,8 +41,8 @@ def attend_blocks(
     content, position, log_sum = (values.new_empty(heads, size, tokens) for size in (components, depth, 1))
     for block in scores.tiling.blocks():
         n, g = block.num_queries, block.num_heads
-        of_content, of_position = values.new_zeros(g, components, n), values.new_zeros(n, g, depth)
-        largest, total = values.new_zeros(2, n, g, 1)
+        of_content, of_rows = values.new_zeros(g, components, n), values.new_zeros(n, g, depth + 1)
+        largest = values.new_zeros(n, g, 1)
         queries = scores.queries(block)
         for keys in scores.tiling.keys:
             weights = scores.tile(block, queries, keys)[1]
@@ -50,14 +50,13 @@ def attend_blocks(
             weights.sub_(new_largest).exp2_()
             if keys.tokens.start:  # earlier sums are relative to the largest score until then
                 factor = torch.exp2(largest - new_largest)
-                total.mul_(factor)
-                of_position.mul_(factor)
+                of_rows.mul_(factor)
                 of_content.mul_(_head_first(factor))
             largest = new_largest
-            total.add_(weights.sum(dim=-1, keepdim=True))
-            block.times_transposed_table(weights, keys, add_to=of_position)
+            block.times_transposed_table(weights, keys, add_to=of_rows)
             of_content.baddbmm_(values[block.heads, :, keys.tokens], weights.permute(1, 2, 0))
-        total.clamp_min_(1)  # the largest term of a sum is 1, and without any valid key the sum is 0
+        of_position, total = of_rows.split([depth, 1], dim=-1)  # the last row of the table has ones: the sum of all
+        total = total.clamp_min(1)  # the largest term of a sum is 1, and without any valid key the sum is 0
         block.put(content, of_content.mul_(_head_first(total.reciprocal())))
         block.put(position, _head_first(of_position.div_(total)))
         block.put(log_sum, _head_first(total.log2_().add_(largest)))
