@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+import steerformer as sf
 from steerformer import models
 from steerformer.training import Reporter, train_run
 from steerformer.training.checkpointing import load_checkpoint
-from steerformer.training.ema import make_ema
+from steerformer.training.ema import EMA
 from steerformer.training.loop import TrainingLoop
 from training import tiny
 from training.interruptions import InterruptAtStep, PowerCutError
@@ -54,7 +55,7 @@ def train_randomly(model, steps, update):
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.9999])  # without average, with a warm-up of 8 steps, warm-up only
 def test_ema_follows_its_formula(float64, decay):
     model = small_model()
-    ema = make_ema(model, decay)
+    ema = EMA(model, decay)
     trajectory = train_randomly(model, 15, ema.update_parameters)
     found = numbers(ema.module.state_dict())
     assert found == pytest.approx(reference_ema(trajectory, decay), rel=1e-13, abs=1e-14)
@@ -64,14 +65,14 @@ def test_ema_follows_its_formula(float64, decay):
 def test_first_update_keeps_two_elevenths_of_the_initial_weights(float64):
     model = nn.Linear(1, 1, bias=False)
     model.weight.data.fill_(11.0)
-    ema = make_ema(model, 0.9)
+    ema = EMA(model, 0.9)
     model.weight.data.fill_(22.0)
     ema.update_parameters(model)
     assert ema.module.weight.item() == pytest.approx(2 / 11 * 11 + 9 / 11 * 22, rel=1e-15)
 
 
 def discarding_initial_weights(model):
-    ema = make_ema(model, 0.5)
+    ema = EMA(model, 0.5)
     ema.n_averaged.zero_()
     return ema
 
@@ -83,8 +84,11 @@ def without_warmup(model):
 
 
 def without_statistics(model):
-    ema = make_ema(model, 0.5)
-    ema.use_buffers = False
+    def update(averages, weights, step):
+        torch._foreach_lerp_(averages, weights, 1 - min(0.5, (1 + int(step)) / (10 + int(step))))
+
+    ema = AveragedModel(model, multi_avg_fn=torch.no_grad()(update))
+    ema.n_averaged.fill_(1)
     return ema
 
 
@@ -99,16 +103,16 @@ def test_reference_rejects_other_averages(float64, make):
 
 def test_counters_are_copied(float64):
     model = small_model()
-    ema = make_ema(model, 0.5)
+    ema = EMA(model, 0.5)
     train_randomly(model, 4, ema.update_parameters)
     assert ema.module[1].num_batches_tracked.item() == model[1].num_batches_tracked.item() == 4
 
 
 def test_restored_ema_continues_its_warmup(float64):
     model = small_model()
-    ema = make_ema(model, 0.9)
+    ema = EMA(model, 0.9)
     train_randomly(model, 3, ema.update_parameters)
-    restored = make_ema(small_model(), 0.9)
+    restored = EMA(small_model(), 0.9)
     restored.load_state_dict(copy.deepcopy(ema.state_dict()))
     train_randomly(model, 3, lambda model: (ema.update_parameters(model), restored.update_parameters(model)))
     tiny.assert_same_bits(dict(restored.state_dict()), dict(ema.state_dict()))
@@ -117,7 +121,7 @@ def test_restored_ema_continues_its_warmup(float64):
 def test_constants_of_a_steerable_network_stay_exact():
     """Constants are buffers outside the state dict; averaging equal values must not round them."""
     model = models.build(tiny.MODEL | {"depth": 1, "num_heads": 2})
-    ema = make_ema(model, 0.7)
+    ema = EMA(model, 0.7)
     constants = {name: value.clone() for name, value in model.named_buffers() if name not in model.state_dict()}
     assert constants
     for _ in range(5):
@@ -129,7 +133,7 @@ def test_constants_of_a_steerable_network_stay_exact():
 def test_evaluation_sees_every_update():
     """Kernels that eval mode caches are assembled again after an update in place."""
     model = models.build(tiny.MODEL)
-    ema = make_ema(model, 0.9)
+    ema = EMA(model, 0.9)
     x = torch.randn(2, 1, 28, 28)
     with torch.no_grad():
         before = ema.module.eval()(x)
@@ -196,3 +200,15 @@ def test_resumed_run_has_the_ema_of_all_steps(tmp_path, monkeypatch):
     assert len(trajectory) == 1 + 2 * tiny.STEPS and second.trajectory[0] == first.trajectory[-2]
     state = load_checkpoint(tmp_path / "run" / "last.ckpt")["learner"]["ema"]
     assert numbers(state) == pytest.approx(reference_ema(trajectory, 0.9), rel=1e-5, abs=1e-6)
+
+
+def test_constants_are_not_averaged(monkeypatch):
+    """They are equal in both models, and many times as large as the weights."""
+    features = sf.FieldType(sf.SO3, (4, 2))
+    model, seen, lerp = sf.nn.Conv(features, features, kernel_size=5), [], torch._foreach_lerp_
+    monkeypatch.setattr(torch, "_foreach_lerp_", lambda a, *rest: seen.extend(a) or lerp(a, *rest))
+    ema = EMA(model, 0.5)
+    ema.update_parameters(model)
+    assert sum(x.numel() for x in seen) == sum(x.numel() for x in model.state_dict().values())
+    assert sum(x.numel() for x in seen) < 0.1 * sum(x.numel() for x in model.buffers())
+    assert all(torch.equal(a, b) for a, b in zip(ema.module.buffers(), model.buffers(), strict=True))

@@ -119,17 +119,20 @@ def _gradients(
     """Gradients of input and kernel, if needed; ``spectrum`` is that of the input, if it was kept."""
     plan, kernel = spectra.plan, spectra.kernel
     out, into = kernel.shape[1:3]
-    grad_x = torch.zeros_like(x, memory_format=torch.contiguous_format) if needed[0] else None
+    parts = list(slabs(plan, x.shape[0], into + out, most=spectra.slab))
+    overlap = len(parts) != 1  # several slabs add their gradients to the voxels they share
+    grad_x = (x.new_zeros if overlap else x.new_empty)(x.shape) if needed[0] else None
     grad_kernel = torch.zeros_like(kernel) if needed[1] else None
-    for slab in slabs(plan, x.shape[0], into + out, most=spectra.slab):
+    for slab in parts:
         windows = _window_spectra(x, slab, spectra, in_parts) if spectrum is None else iter([spectrum])
         grads = _as_complex(grad[slab.samples, :, slab.outputs], out_parts, conjugate=True)
         found = _slab_gradients(windows, cut_outputs(grads, slab.plan), spectra, grad_x is not None, grad_kernel)
         if grad_x is not None and found is not None:
             here = overlap_add(found, slab.plan)
-            grad_x[slab.samples, :into, slab.voxels] += here.real
+            re, im = (grad_x[slab.samples, part, slab.voxels] for part in (slice(into), slice(into, None)))
+            re.add_(here.real) if overlap else re.copy_(here.real)
             if in_parts == 2:
-                grad_x[slab.samples, into:, slab.voxels] -= here.imag
+                im.sub_(here.imag) if overlap else torch.neg(here.imag, out=im)
     return grad_x, grad_kernel
 
 

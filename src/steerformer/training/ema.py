@@ -1,26 +1,32 @@
-"""Exponential moving average (EMA) of the weights, by torch's ``AveragedModel``."""
-
-from collections.abc import Sequence
+"""Exponential moving average (EMA) of the weights."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 
-def make_ema(model: nn.Module, decay: float) -> AveragedModel:
+class EMA(AveragedModel):
     """EMA of weights and running statistics, ``a <- d a + (1 - d) w``, starting from the weights of ``model``.
 
     The decay warms up, ``d = min(decay, (1 + step) / (10 + step))``, so that the initial weights are soon discounted.
+    Only what a state dict holds is averaged: torch's own average would pass over all constants of the layers, which are
+    many times as large as the weights.
     """
 
-    @torch.no_grad()
-    def update(averages: Sequence[Tensor], weights: Sequence[Tensor], step: Tensor | int) -> None:
-        if averages[0].is_floating_point():
-            current = min(decay, (1 + int(step)) / (10 + int(step)))
-            torch._foreach_lerp_(list(averages), list(weights), 1 - current)
-        else:  # counters
-            torch._foreach_copy_(list(averages), list(weights))
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        super().__init__(model)
+        self.decay = decay
+        self.n_averaged.fill_(1)  # the initial weights count
 
-    ema = AveragedModel(model, multi_avg_fn=update, use_buffers=True)
-    ema.n_averaged.fill_(1)  # the initial weights count; at 0, the first update would replace them
-    return ema
+    @torch.no_grad()
+    def update_parameters(self, model: nn.Module) -> None:
+        """Average in the weights of ``model``."""
+        step = int(self.n_averaged)
+        share = 1 - min(self.decay, (1 + step) / (10 + step))
+        pairs = list(zip(self.module.state_dict().values(), model.state_dict().values(), strict=True))
+        weights = [(average, value) for average, value in pairs if average.is_floating_point()]
+        torch._foreach_lerp_([average for average, _ in weights], [value for _, value in weights], share)
+        for average, value in pairs:
+            if not average.is_floating_point():  # a counter
+                average.copy_(value)
+        self.n_averaged += 1

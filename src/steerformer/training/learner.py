@@ -7,7 +7,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from steerformer.runs.config import TrainingConfig
-from steerformer.training.ema import make_ema
+from steerformer.training.ema import EMA
 from steerformer.training.optimizer import make_optimizer, set_learning_rate
 from steerformer.training.tasks import Task
 
@@ -18,7 +18,7 @@ class Learner:
     def __init__(self, fabric: Fabric, model: nn.Module, config: TrainingConfig, task: Task) -> None:
         self.fabric, self.config, self.model, self.task = fabric, config, model, task
         self.module, self.optimizer = fabric.setup(model, make_optimizer(model, config))
-        self.ema = make_ema(model, config.ema) if config.ema is not None else None
+        self.ema = EMA(model, config.ema) if config.ema is not None else None
 
     @property
     def result(self) -> nn.Module:
