@@ -141,9 +141,10 @@ def load(rows: list[dict[str, Any]]) -> str:
     shares = [100 * row["others_share"] for row in rows if "others_share" in row]
     if not averages or not shares:
         return ""
+    used = f"up to {max(shares):.0f} %" if max(shares) >= 1 else "under 1 %"
     return (
         f"Load average before each row {min(averages):.1f} to {max(averages):.1f}, this program included; "
-        f"during the rows, other processes used {min(shares):.0f} to {max(shares):.0f} % of the CPU time."
+        f"during the rows, other processes used {used} of the CPU time."
     )
 
 

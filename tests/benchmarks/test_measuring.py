@@ -96,4 +96,4 @@ def test_load_of_the_machine_is_stored_with_a_row(monkeypatch):
     row = machine.with_load(lambda: {"name": "a"})
     assert row == {"name": "a", "load_average": 1.23, "others_share": 0.3}
     sentence = report.load([row, row | {"load_average": 2.0, "others_share": 0.01}, {"name": "older"}])
-    assert "1.2 to 2.0" in sentence and "1 to 30 % of the CPU time" in sentence
+    assert "1.2 to 2.0" in sentence and "up to 30 % of the CPU time" in sentence

@@ -153,6 +153,11 @@ def test_spectral_convolution_keeps_input_kernel_and_small_spectra(kept, monkeyp
     sizes = [value.numel() for value in saved if not value.is_complex()]
     assert max(sizes) == max(x.numel(), conv.kernel().numel() // 2)
     assert sum(sizes) < 2 * x.numel() + 4 * conv.kernel().numel()
+    saved.clear()
+    conv.weight.requires_grad_(False)
+    with torch.autograd.graph.saved_tensors_hooks(lambda value: saved.append(value) or value, lambda value: value):
+        conv(x)
+    assert sum(value.is_complex() for value in saved) == (kept > 0)  # only the kernel's: the input's is not needed
 
 
 def choice(into, out, space, *, kernel_size=5, batch=2, input_gradient=True, weight_gradient=True, padding=None):

@@ -72,9 +72,7 @@ def test_first_update_keeps_two_elevenths_of_the_initial_weights(float64):
 
 
 def discarding_initial_weights(model):
-    ema = EMA(model, 0.5)
-    ema.n_averaged.zero_()
-    return ema
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.5), use_buffers=True)
 
 
 def without_warmup(model):
@@ -212,3 +210,14 @@ def test_constants_are_not_averaged(monkeypatch):
     assert sum(x.numel() for x in seen) == sum(x.numel() for x in model.state_dict().values())
     assert sum(x.numel() for x in seen) < 0.1 * sum(x.numel() for x in model.buffers())
     assert all(torch.equal(a, b) for a, b in zip(ema.module.buffers(), model.buffers(), strict=True))
+
+
+def test_shared_weights_are_averaged_once(float64):
+    layer = nn.Linear(1, 1, bias=False)
+    model = nn.Sequential(layer, layer)
+    layer.weight.data.fill_(11.0)
+    ema = EMA(model, 0.9)
+    layer.weight.data.fill_(22.0)
+    ema.update_parameters(model)
+    assert ema.module[0].weight is ema.module[1].weight
+    assert ema.module[0].weight.item() == pytest.approx(20.0, rel=1e-15)

@@ -108,7 +108,7 @@ class Block:
             torch.bmm(x[queries], window[:, : x.shape[-1]], out=out[queries])
 
     def times_transposed_table(self, x: Tensor, keys: Keys, *, add_to: Tensor) -> None:
-        """Multiply ``(query, n, key)`` by the transpose of these rows."""
+        """Multiply ``(query, n, key)`` by the transpose of these rows; one column more is the sum over the keys."""
         for queries, window in self._windows(keys.slabs.start, keys.number):
             add_to[queries].baddbmm_(x[queries], window[:, : add_to.shape[-1]].mT)
 

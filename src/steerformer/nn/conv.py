@@ -191,11 +191,14 @@ class Conv(nn.Module):
         wants_gradient = torch.is_grad_enabled() and self.weight.requires_grad
         if self.training or wants_gradient or _is_stand_in(self.weight):
             return self._assemble(implementation)
-        if implementation not in self._cache or not self._cache[implementation].belongs_to(self.weight):
+        cached = self._cache.get(implementation)
+        if cached is None or not cached.belongs_to(self.weight):
             # not an inference tensor: a later call may differentiate by the input
             with torch.inference_mode(False), torch.no_grad():
-                self._cache[implementation] = _KernelCache(self.weight, self._assemble(implementation))
-        return self._cache[implementation].kernel
+                cached = _KernelCache(self.weight, self._assemble(implementation))
+            current = {name: other for name, other in self._cache.items() if other.belongs_to(self.weight)}
+            self._cache = {**current, implementation: cached}  # a new one: replicas share the old one
+        return cached.kernel
 
     def _assemble(self, implementation: Literal["direct", "spectral"]) -> Any:
         with without_autocast(self.weight):  # autocast is meant for products with data only

@@ -1,7 +1,8 @@
 """Choice of the implementation of a convolution, by the number of operations: a fixed rule in sizes.
 
 Costs are operations at the speed of the transforms of the spectral implementation. The constants are fitted to timings
-of forward and backward passes on CPUs; a choice by timing at run time would make resumed runs differ.
+of forward and backward passes on CPUs, with all spectra computed in both; a choice by timing at run time would make
+resumed runs differ.
 """
 
 import math

@@ -83,7 +83,7 @@ class _Spectral(torch.autograd.Function):
 
 def _convolve(x: Tensor, spectra: "_KernelSpectra", in_parts: int, out_parts: int) -> tuple[Tensor, Tensor | None]:
     """The convolution, and the spectrum of the input if it was computed as a whole and is small."""
-    plan, together = spectra.plan, None
+    plan, last = spectra.plan, None
     synthesis, groups = [axis.synthesis for axis in plan], 0
     out, into = spectra.kernel.shape[1:3]
     y = x.new_empty(x.shape[0], out_parts * out, *(axis.lengths.axis.outputs for axis in plan))
@@ -92,12 +92,13 @@ def _convolve(x: Tensor, spectra: "_KernelSpectra", in_parts: int, out_parts: in
         for spectrum in _window_spectra(x, slab, spectra, in_parts):
             blocks = [_to_points(torch.bmm(spectrum, kernels.mT), synthesis) for _, kernels in spectra.blocks()]
             found.append(torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0])
-            groups, together = groups + 1, spectrum
+            groups, last = groups + 1, spectrum
         here = join(torch.cat(found) if len(found) > 1 else found[0], slab.plan)
         y[slab.samples, :out, slab.outputs] = here.real
         if out_parts == 2:
             y[slab.samples, out:, slab.outputs] = here.imag
-    return y, together if groups == 1 and together is not None and together.numel() <= _KEPT else None
+    is_small = groups == 1 and last is not None and last.numel() <= _KEPT
+    return y, (last if is_small else None)
 
 
 def _window_spectra(x: Tensor, slab: Slab, spectra: "_KernelSpectra", in_parts: int) -> Iterator[Tensor]:
@@ -119,20 +120,25 @@ def _gradients(
     """Gradients of input and kernel, if needed; ``spectrum`` is that of the input, if it was kept."""
     plan, kernel = spectra.plan, spectra.kernel
     out, into = kernel.shape[1:3]
-    parts = list(slabs(plan, x.shape[0], into + out, most=spectra.slab))
-    overlap = len(parts) != 1  # several slabs add their gradients to the voxels they share
-    grad_x = (x.new_zeros if overlap else x.new_empty)(x.shape) if needed[0] else None
+    slabs_of_batch = list(slabs(plan, x.shape[0], into + out, most=spectra.slab))
+    several = len(slabs_of_batch) != 1  # they add their gradients to the voxels they share
+    grad_x = (x.new_zeros if several else x.new_empty)(x.shape) if needed[0] else None
     grad_kernel = torch.zeros_like(kernel) if needed[1] else None
-    for slab in parts:
+    for slab in slabs_of_batch:
         windows = _window_spectra(x, slab, spectra, in_parts) if spectrum is None else iter([spectrum])
         grads = _as_complex(grad[slab.samples, :, slab.outputs], out_parts, conjugate=True)
         found = _slab_gradients(windows, cut_outputs(grads, slab.plan), spectra, grad_x is not None, grad_kernel)
         if grad_x is not None and found is not None:
             here = overlap_add(found, slab.plan)
             re, im = (grad_x[slab.samples, part, slab.voxels] for part in (slice(into), slice(into, None)))
-            re.add_(here.real) if overlap else re.copy_(here.real)
-            if in_parts == 2:
-                im.sub_(here.imag) if overlap else torch.neg(here.imag, out=im)
+            if several:
+                re.add_(here.real)
+            else:
+                re.copy_(here.real)
+            if in_parts == 2 and several:
+                im.sub_(here.imag)
+            elif in_parts == 2:
+                torch.neg(here.imag, out=im)
     return grad_x, grad_kernel
 
 

@@ -161,9 +161,9 @@ _NOTE = (
 _NOTES = {
     "PH2": (
         "Photographs of 144 x 192 pixels: 100 for training, 50 for validation and 50 for testing, drawn with a fixed "
-        "seed; the split of the paper is not known. The networks were trained on whole photographs. Rotated "
-        "photographs have empty corners, where the networks, the convolutions most, predict false positives: Dice "
-        "falls and HD95 grows, while the check, which compares inside the photograph only, hardly changes. " + _NOTE
+        "seed; the split of the paper is not known. Rotated photographs have empty corners. The networks were trained "
+        "on patches that reach over the edges of the photographs, and so learned that nothing is there; trained on "
+        "whole photographs, all of them, the control most, find lesions in the corners. " + _NOTE
     ),
     "Hippocampus": "Task 4 of the Medical Segmentation Decathlon: 260 cases, split 60 / 20 / 20 % with a fixed seed. "
     + _NOTE,
