@@ -9,8 +9,8 @@ class EMA(AveragedModel):
     """Exponential moving average (EMA) of the weights and running statistics of a model: ``a <- d a + (1 - d) w``.
 
     It starts from those of ``model``, which are soon discounted: the decay warms up,
-    ``d = min(decay, (1 + step) / (10 + step))``. Only what a state dict holds is averaged: torch's own average would pass
-    over all constants of the layers, which are many times as large as the weights.
+    ``d = min(decay, (1 + step) / (10 + step))``. Only what a state dict holds is averaged: torch's own average would
+    pass over all constants of the layers, which are many times as large as the weights.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
