@@ -9,6 +9,7 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import integrate
 from scipy.linalg import expm, null_space
 from scipy.spatial.transform import Rotation
 from scipy.special import roots_legendre, sph_harm_y
@@ -190,3 +191,13 @@ def angular_energies(value: NDArray, points: NDArray, count: int = 64) -> tuple[
         V = value @ np.exp(1j * omega * points @ nodes.T)
         energy += weight * np.abs(np.fft.fft(V) / count) ** 2
     return np.fft.fftfreq(count, 1 / count), energy
+
+
+def window(space: tuple[int, ...], width: float) -> dict[tuple[int, ...], float]:
+    """Radial window of each voxel: an integral of the density 30 s^2 (1 - s)^2, centered on the outermost voxels."""
+    found = {}
+    for voxel in itertools.product(*map(range, space)):
+        distance = math.dist(voxel, [(n - 1) / 2 for n in space])
+        end = min(max(0.5 + ((min(space) - 1) / 2 - distance) / width, 0.0), 1.0)
+        found[voxel] = integrate.quad(lambda s: 30 * s**2 * (1 - s) ** 2, 0.0, end)[0]
+    return found

@@ -24,6 +24,7 @@ from steerformer.nn import (
     LayerNorm,
     Linear,
     NormReLU,
+    RadialWindow,
     Resample,
     TensorProduct,
 )
@@ -66,6 +67,7 @@ def example_layers(group: Group) -> dict[str, nn.Module]:
         "AvgPool 2": AvgPool(features, kernel_size=2),
         "AvgPool 2, antialiased": AvgPool(features, kernel_size=2, antialiased=True),
         "Resample 0.5": Resample(features, scale=0.5),
+        "RadialWindow 2": RadialWindow(features, width=2.0),
         "Invariants": Invariants(features),
         "FieldDropout": FieldDropout(features),
         "MLP": MLP(features),

@@ -25,6 +25,7 @@ def attention(
     phi: Callable[[float, int], float],
     spacing: tuple[float, ...],
     mask: Tensor | None,
+    window: Mapping[tuple[int, ...], float] | None = None,
 ) -> Tensor:
     """Output field; gradients propagate to ``x`` and ``parameters``."""
     space, degrees = x.shape[2:], field_type.degrees
@@ -48,7 +49,7 @@ def attention(
         for i, at in enumerate(voxels):
             scores, values = [], []
             for j, to in enumerate(voxels):
-                if mask is not None and not mask[(b, *to)]:
+                if (mask is not None and not mask[(b, *to)]) or (window is not None and not window[to]):
                     continue
                 P = positions[tuple(a - t for a, t in zip(at, to, strict=True))]
                 score = torch.zeros((), dtype=torch.complex128)
@@ -60,7 +61,7 @@ def attention(
                     key = k[n][b, :, c, j] + P[n][:, None] * w_key[n][c]
                     score = score + (q[n][b, :, c, i].conj() * key).sum() / math.sqrt(width)
                     value.append(v[n][b, :, c, j] + P[n][:, None] * w_value[n][c])
-                scores.append(score.abs())
+                scores.append(score.abs() + (math.log(window[to]) if window else 0))
                 values.append(value)
             if not scores:
                 continue

@@ -109,12 +109,14 @@ _ON_GRIDS = {
     "Attention": keeping(sf.nn.Attention, num_heads=1),
     "Attention-blockwise": keeping(sf.nn.Attention, num_heads=1, implementation="blockwise"),
     "Attention-2-heads": keeping(sf.nn.Attention, of=vectors, num_heads=2, scale="total", radial="paper"),
+    "Attention-windowed": keeping(sf.nn.Attention, num_heads=1, key_window=1.5, radial="smooth"),
     "Attention-nowhere": keeping(sf.nn.Attention, num_heads=1, positional=False),
     "TransformerBlock": keeping(sf.nn.TransformerBlock, num_heads=1),
     "Encoder": keeping(sf.nn.Encoder, of=vectors, num_heads=2, depth=2),
     "Resample-2": keeping(sf.nn.Resample, scale=2.0),
     "Resample-0.6": keeping(sf.nn.Resample, scale=0.6),
     "Resample-to-5": keeping(sf.nn.Resample, size=5),
+    "RadialWindow": keeping(sf.nn.RadialWindow, width=1.5),
 }
 
 POINTWISE = [pytest.param(make, id=name) for name, make in _POINTWISE.items()]
@@ -129,7 +131,7 @@ _CORE = (
     *("Linear", "NormReLU", "TensorProduct", "LayerNorm", "BatchNorm", "Invariants", "FieldDropout", "MLP"),
     *("Conv-3", "Conv-far-degrees", "Conv-image-in", "Conv-image-out", "Conv-3-stride-2", "Gated", "FourierReLU"),
     *("AvgPool-2", "AvgPool-antialiased-2", "Attention", "Attention-blockwise", "TransformerBlock", "Encoder"),
-    "Resample-2",
+    *("Resample-2", "RadialWindow"),
 )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
+import oracles
 import steerformer as sf
 from measure import Contestant, peak_memory
 from nn import attention_oracle
@@ -28,6 +29,7 @@ CASES = {
     "total": {"scale": "total"},
     "paper-profile": {"radial": "paper"},
     "anisotropic": {"spacing": (1.0, 0.7, 2.5)},
+    "windowed": {"key_window": 1.3, "masked": True},
 }
 
 
@@ -68,6 +70,7 @@ def test_attention_matches_the_paper(group, case, float64, small_blocks):
         phi=PHI[options.get("radial", "soft")],
         spacing=(sides / sides.log().mean().exp()).tolist(),
         mask=mask,
+        window=oracles.window(grid(group), options["key_window"]) if "key_window" in options else None,
     )
     towards = torch.randn_like(expected)
     (expected * towards).sum().backward()

@@ -1,5 +1,6 @@
 """Tables of positions shared by attention layers, the custom operators of attention, and its invalid arguments."""
 
+import math
 import pickle
 
 import pytest
@@ -65,12 +66,13 @@ def test_custom_operators_pass_opcheck(group):
     (q, k, v, *_), table = core_inputs(group)
     rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
     opcheck(blockwise.attend_blocks, (q, k, v, rows, table, None))
-    opcheck(blockwise.attend_blocks, (q, k, v, rows, table, some_mask(2, (q.shape[-1],))))
+    bias = torch.where(some_mask(2, (q.shape[-1],)), 0.5, -math.inf)
+    opcheck(blockwise.attend_blocks, (q, k, v, rows, table, bias))
     outputs = [x.detach() for x in blockwise.attend_blocks(q, k, v, rows, table, None)]
     tensors = [x.detach() for x in (*outputs[:2], q, k, v, rows, table)]
     opcheck(blockwise.attend_blocks_backward, (*tensors, None, *outputs))
     opcheck(dense.attend_at_once, (q, k, v, rows, table, None))
-    opcheck(dense.attend_at_once, (q, k, v, rows, table, some_mask(2, (q.shape[-1],))))
+    opcheck(dense.attend_at_once, (q, k, v, rows, table, bias))
     outputs = [x.detach() for x in dense.attend_at_once(q, k, v, rows, table, None)]
     opcheck(dense.attend_at_once_backward, (*tensors[:5], table, *outputs))
     arguments = (group.name, [0, 1], "soft", list(grid(group)), [1.0] * group.dim, table.shape[-1], torch.zeros(1))
@@ -82,8 +84,8 @@ def test_dense_matches_plain_expressions(group, float64):
     (q, k, v, *_), table = core_inputs(group)
     rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
     inputs = (q, k, v, rows)
-    for mask in (None, some_mask(2, (q.shape[-1],))):
-        ours, plain = (f(*inputs, table, mask)[:2] for f in (dense.attend_at_once, dense.attend_plain))
+    for bias in (None, torch.where(some_mask(2, (q.shape[-1],)), torch.randn(q.shape[-1]), -math.inf)):
+        ours, plain = (f(*inputs, table, bias)[:2] for f in (dense.attend_at_once, dense.attend_plain))
         assert_close(ours, plain)
         for used in (slice(0, 2), slice(0, 1), slice(1, 2)):  # both outputs, or only one of them
             towards = [torch.randn_like(x) for x in plain[used]]
@@ -106,7 +108,7 @@ def test_invalid_arguments_raise(group, unchecked):
         attention(fields(group), num_heads=2, scale="none")
     with pytest.raises(ValueError, match="implementation is 'auto', 'dense' or 'blockwise', got 'flash'"):
         attention(fields(group), num_heads=2, implementation="flash")
-    with pytest.raises(ValueError, match=r"radial is 'soft', 'paper' or a function .*, got 'gauss'"):
+    with pytest.raises(ValueError, match=r"radial is 'soft', 'smooth', 'paper' or a function .*, got 'gauss'"):
         attention(fields(group), num_heads=2, radial="gauss")
     with pytest.raises(ValueError, match="spacing is one positive number for each"):
         attention(fields(group), num_heads=2, spacing=(1.0,) * 4)

@@ -87,7 +87,12 @@ def pool(config: SteerableConfig, of: FieldType, kernel_size: int) -> AvgPool:
 
 
 def encoder(
-    config: SteerableConfig, of: FieldType, *, hidden: FieldType | None = None, spacing: Spacing = None
+    config: SteerableConfig,
+    of: FieldType,
+    *,
+    hidden: FieldType | None = None,
+    spacing: Spacing = None,
+    key_window: float | None = None,
 ) -> Encoder:
     """The transformer of the configuration."""
     return Encoder(
@@ -97,6 +102,8 @@ def encoder(
         dropout=config.attention_dropout,
         hidden=hidden,
         spacing=spacing,
+        radial=config.radial,
+        key_window=key_window,
     )
 
 

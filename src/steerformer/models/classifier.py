@@ -10,7 +10,7 @@ from steerformer.groups import GROUPS, Group
 from steerformer.models.blocks import block, conv, encoder, field_type, pool
 from steerformer.models.config import ClassifierConfig
 from steerformer.models.input_checks import require_size
-from steerformer.nn import BatchNorm, Invariants
+from steerformer.nn import BatchNorm, Invariants, RadialWindow
 
 
 class Classifier(nn.Module):
@@ -18,7 +18,8 @@ class Classifier(nn.Module):
 
     Blocks are [Conv, NormReLU, Conv, norm], with a pooling between two of them. An encoder follows (``depth: 0`` leaves
     it out: the paper's convolution baseline), then a convolution over the whole remaining grid, the norms of its
-    features, and a head of two layers. So logits are invariant to rotations of the input.
+    features, and a head of two layers. With ``window``, attention and this convolution see a smooth disk or ball
+    instead of the square or cube. So logits are invariant to rotations of the input.
 
     Args:
         config: widths and options.
@@ -32,7 +33,9 @@ class Classifier(nn.Module):
         self.out_type = FieldType.image(group, config.classes)
         self.blocks = nn.Sequential(*_blocks(config, self.in_type))
         deepest = field_type(group, config.deepest, config.degrees)
-        self.encoder = encoder(config, deepest) if config.depth else nn.Identity()
+        width = config.window or None
+        self.encoder = encoder(config, deepest, key_window=width) if config.depth else nn.Identity()
+        self.window = RadialWindow(deepest, width=width) if width else nn.Identity()
         features = field_type(group, config.features, 1)
         self.flatten = conv(config, deepest, features, config.sizes[-1], padding=0)
         self.norm = BatchNorm(features)
@@ -43,7 +46,7 @@ class Classifier(nn.Module):
         """Logits of each class."""
         require_size(self.config, x)
         x = self.encoder(self.blocks(x))
-        x = self.invariants(self.norm(self.flatten(x)))
+        x = self.invariants(self.norm(self.flatten(self.window(x))))
         return self.head(x.flatten(1))
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from steerformer.config import Config
 from steerformer.groups import GROUPS
 from steerformer.kernels import Family
+from steerformer.nn.position import RadialName
 
 Positive = Annotated[int, Field(ge=1)]
 Multiplicities = Positive | tuple[Annotated[int, Field(ge=0)], ...]
@@ -116,6 +117,9 @@ class SteerableConfig(_BlocksConfig):
     """Transformer blocks."""
     num_heads: Positive = 4
     """Attention heads; must divide the multiplicity of every degree."""
+    radial: RadialName = "soft"
+    """Radial profile of positional encodings. paper: the paper's; soft: damped near 0; smooth: also for degree 0, with
+    the least error at arbitrary angles."""
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout of whole copies after attention and after the MLP."""
 
@@ -162,6 +166,9 @@ class ClassifierConfig(SteerableConfig, _GridConfig):
     """Selects this model."""
     features: Multiplicities = 64
     """Multiplicity of degree 0 after the convolution over the remaining grid, or a list with one for each degree."""
+    window: Annotated[float, Field(ge=0)] = 0.0
+    """Distance in voxels of the last grid over which a radial window falls to 0 at its edge: on the keys of attention
+    and before the convolution over the remaining grid. Rotations by any angle change the logits less; 0 for none."""
 
     @model_validator(mode="after")
     def _require_valid_features(self) -> "ClassifierConfig":

@@ -13,6 +13,7 @@ from steerformer.nn.position import PositionalEncoding
 from steerformer.nn.product import TensorProduct
 from steerformer.nn.resample import Resample
 from steerformer.nn.transformer import MLP, Encoder, TransformerBlock
+from steerformer.nn.window import RadialWindow
 
 __all__ = [
     "MLP",
@@ -29,6 +30,7 @@ __all__ = [
     "Linear",
     "NormReLU",
     "PositionalEncoding",
+    "RadialWindow",
     "Resample",
     "TensorProduct",
     "TransformerBlock",

@@ -20,6 +20,7 @@ from steerformer.nn.attention_core import (
 from steerformer.nn.linear import Linear, degree_runs, from_columns, is_plain, multiply, to_columns
 from steerformer.nn.ops import require_dtype, require_space
 from steerformer.nn.position import PositionalEncoding, Radial
+from steerformer.nn.window import radial_window, require_width
 
 Scale = Literal["paper", "total"]
 
@@ -42,8 +43,12 @@ class Attention(ExactConstants):
         scale: ``"paper"`` divides the scores of degree $\rho$ by $\sqrt{d_\rho}$, its copies in a head; ``"total"``
             divides all scores by the square root of a head's components (orders times copies).
         positional: add positional encodings; without them attention ignores where voxels are.
-        radial: radial profile of the encodings, ``"soft"``, ``"paper"`` or a function; see :class:`PositionalEncoding`.
+        radial: radial profile of the encodings, ``"soft"``, ``"smooth"``, ``"paper"`` or a function; see
+            :class:`PositionalEncoding`.
         spacing: voxel spacing along each axis; 1 if not given.
+        key_window: width in voxels of a :class:`RadialWindow` $w_j$ on the keys,
+            $a_{ij} = \mathrm{softmax}_j (|s_{ij}| + \log w_j)$. For classifiers: less equivariance error at arbitrary
+            angles, but no equivariance to translations.
         implementation: ``"dense"``, ``"blockwise"`` or ``"auto"``; see :func:`~steerformer.nn.attention_core.attend`.
 
     Shape:
@@ -68,6 +73,7 @@ class Attention(ExactConstants):
         positional: bool = True,
         radial: Radial = "soft",
         spacing: Sequence[float] | None = None,
+        key_window: float | None = None,
         implementation: AttentionImplementation = "auto",
     ) -> None:
         super().__init__()
@@ -78,6 +84,7 @@ class Attention(ExactConstants):
         require_implementation(implementation)
         self.in_type = self.out_type = field_type
         self.num_heads, self.scale, self.implementation = int(num_heads), scale, implementation
+        self.key_window = None if key_window is None else require_width(key_window)
         self.query, self.key, self.value = (Linear(field_type, field_type) for _ in range(3))
         self.out = Linear(field_type, field_type)
         self._runs = degree_runs(field_type, field_type)
@@ -133,15 +140,21 @@ class Attention(ExactConstants):
             mask = _checked_mask(mask, x).flatten(1)
         q, k, v = self._queries_keys_values(x.flatten(2))
         key_map, value_map, table = self._positions(x)
-        mixed = attend(q, k, v, key_map, value_map, table, mask=mask, implementation=self.implementation)
+        window = None if self.key_window is None else radial_window(tuple(space), self.key_window).flatten()
+        mixed = attend(q, k, v, key_map, value_map, table, mask=mask, window=window, implementation=self.implementation)
         out = self._mix_heads(mixed).unflatten(2, space)
         if return_weights is False:
             return out
-        weights = attention_weights(q, k, key_map, table, mask=mask, only_largest=return_weights == "max")
+        only_largest = return_weights == "max"
+        weights = attention_weights(q, k, key_map, table, mask=mask, window=window, only_largest=only_largest)
         return out, weights.unflatten(2, space) if return_weights == "max" else weights
 
     def extra_repr(self) -> str:
-        return f"{self.in_type}, num_heads={self.num_heads}, scale={self.scale}, implementation={self.implementation}"
+        window = "" if self.key_window is None else f", key_window={self.key_window}"
+        return (
+            f"{self.in_type}, num_heads={self.num_heads}, scale={self.scale}, implementation={self.implementation}"
+            f"{window}"
+        )
 
     def _scale(self, copies: int) -> float:
         """Factor of the scores of a degree with this multiplicity."""

@@ -18,11 +18,12 @@ from steerformer.nn.attention_tiles import Block, Keys, Tiling
 from steerformer.nn.ops import without_autocast
 
 _LOG2_E = math.log2(math.e)
+_LOWEST = -1e30  # below all scores, and finite: -inf minus it is -inf, as for a key that is hidden
 
 
 @torch.library.custom_op("steerformer::attend_blocks", mutates_args=())
 def attend_blocks(
-    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Weighted means of content ``(batch, head, component, query)`` and position ``(batch, head, row, query)``.
 
@@ -33,19 +34,19 @@ def attend_blocks(
         k, v: ``(batch, head, component, key)``.
         rows: ``(batch, head, 2 * row, query)``: coefficients of the table's rows in both parts of the scores.
         table: ``(*offsets, row)``.
-        mask: ``True`` for valid keys, ``(batch, key)``.
+        bias: added to the moduli of the scores, ``(batch, key)``; -inf hides a key.
     """
-    scores, values = _Scores(q, k, rows, table, mask), v.flatten(0, 1).contiguous()
+    scores, values = _Scores(q, k, rows, table, bias), v.flatten(0, 1).contiguous()
     heads, components, tokens = values.shape
     depth = table.shape[-1]
     content, position, log_sum = (values.new_empty(heads, size, tokens) for size in (components, depth, 1))
     for block in scores.tiling.blocks():
         n, g = block.num_queries, block.num_heads
         of_content, of_rows = values.new_zeros(g, components, n), values.new_zeros(n, g, depth + 1)
-        largest = values.new_zeros(n, g, 1)
+        largest = values.new_full((n, g, 1), _LOWEST)
         queries = scores.queries(block)
         for keys in scores.tiling.keys:
-            weights = scores.tile(block, queries, keys)[1]
+            weights = scores.add_bias(scores.tile(block, queries, keys)[1], block, keys)
             new_largest = torch.maximum(largest, weights.amax(dim=-1, keepdim=True))
             weights.sub_(new_largest).exp2_()
             if keys.tokens.start:  # earlier sums are relative to the largest score until then
@@ -72,13 +73,13 @@ def attend_blocks_backward(
     v: Tensor,
     rows: Tensor,
     table: Tensor,
-    mask: Tensor | None,
+    bias: Tensor | None,
     content: Tensor,
     position: Tensor,
     log_sum: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values and rows."""
-    scores, values = _Scores(q, k, rows, table, mask), v.flatten(0, 1).contiguous()
+    scores, values = _Scores(q, k, rows, table, bias), v.flatten(0, 1).contiguous()
     # softmax's backward subtracts sum_j a_ij da_ij from all da_ij; outputs and their gradients give that sum
     common = (grad_content * content).sum(dim=2, keepdim=True) + (grad_position * position).sum(dim=2, keepdim=True)
     grad_position = torch.cat([grad_position, -common], dim=2).flatten(0, 1)
@@ -101,7 +102,7 @@ def attend_blocks_backward(
             slopes.transpose(0, 1).baddbmm_(content_here.mT, values[heads_keys])
             # a (da - sum a da) is the gradient by |s|, and s / |s| the direction of s
             slopes.div_(moduli)
-            weights = moduli.sub_(log_sum_here).exp2_()
+            weights = scores.add_bias(moduli, block, keys).sub_(log_sum_here).exp2_()
             into_v[heads_keys].baddbmm_(content_here, weights.transpose(0, 1))
             slopes.mul_(weights)
             pairs = pairs[..., : keys.number]
@@ -117,15 +118,16 @@ def attend_blocks_backward(
 
 
 def weights_in_blocks(
-    q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None, *, only_largest: bool
+    q: Tensor, k: Tensor, rows: Tensor, table: Tensor, bias: Tensor | None, *, only_largest: bool
 ) -> Tensor:
     """Attention weights of all pairs, ``(batch, head, query, key)``, or the largest of each query; no gradients."""
     with torch.no_grad():
-        scores = _Scores(q, k, rows, table, mask, all_keys=True)
+        scores = _Scores(q, k, rows, table, bias, all_keys=True)
         found = scores.keys.new_empty(len(scores.keys), 1 if only_largest else q.shape[-1], q.shape[-1])
         for block in scores.tiling.blocks():
-            weights = scores.tile(block, scores.queries(block), scores.tiling.keys[0])[1]
-            weights.sub_(weights.amax(dim=-1, keepdim=True).clamp_min_(0)).exp2_()
+            keys = scores.tiling.keys[0]
+            weights = scores.add_bias(scores.tile(block, scores.queries(block), keys)[1], block, keys)
+            weights.sub_(weights.amax(dim=-1, keepdim=True).clamp_min_(_LOWEST)).exp2_()
             weights.div_(weights.sum(dim=-1, keepdim=True).clamp_min_(1))
             block.put(found, _head_first(weights.amax(dim=-1, keepdim=True) if only_largest else weights))
     found = found.unflatten(0, q.shape[:2])
@@ -136,12 +138,12 @@ class _Scores:
     """Scores, one tile at a time; each tile overwrites the one before."""
 
     def __init__(
-        self, q: Tensor, k: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None, *, all_keys: bool = False
+        self, q: Tensor, k: Tensor, rows: Tensor, table: Tensor, bias: Tensor | None, *, all_keys: bool = False
     ) -> None:
         self.tiling = Tiling(table, q.shape[0] * q.shape[1], all_keys=all_keys)
         self.keys, self._rows = k.flatten(0, 1).contiguous(), rows.flatten(0, 1).unflatten(1, (2, -1))
         self._both = _both_parts(q.flatten(0, 1))
-        self._hidden = None if mask is None else ~mask.repeat_interleave(q.shape[1], dim=0)
+        self._bias = None if bias is None else _LOG2_E * bias.repeat_interleave(q.shape[1], dim=0)
         self._pairs, self._moduli = (self.tiling.new_buffer(k, parts) for parts in (2, 1))
         self._tiny = k.new_full((), TINY)
 
@@ -159,9 +161,11 @@ class _Scores:
         re, im = pairs[..., : keys.number].chunk(2, dim=1)
         moduli = block.part(self._moduli, keys)[..., : keys.number]
         torch.addcmul(self._tiny, re, re, out=moduli).addcmul_(im, im).sqrt_()
-        if self._hidden is not None:
-            moduli.masked_fill_(self._hidden[block.heads, keys.tokens], -math.inf)
         return pairs, moduli
+
+    def add_bias(self, moduli: Tensor, block: Block, keys: Keys) -> Tensor:
+        """Moduli with the bias of each key, in place."""
+        return moduli if self._bias is None else moduli.add_(self._bias[block.heads, keys.tokens])
 
 
 def _by_head(pairs: Tensor) -> Tensor:
@@ -198,7 +202,7 @@ def _gather_both(both: Tensor) -> Tensor:
 
 @attend_blocks.register_fake
 def _shapes(
-    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, heads, components, tokens = v.shape
     content, position, log_sum = (v.new_empty(batch, heads, n, tokens) for n in (components, table.shape[-1], 1))

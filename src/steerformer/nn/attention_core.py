@@ -31,11 +31,12 @@ def attend(
     table: Float[Tensor, "*offsets row"],
     *,
     mask: Bool[Tensor, "batch token"] | None = None,
+    window: Float[Tensor, " token"] | None = None,
     implementation: AttentionImplementation = "auto",
 ) -> Float[Tensor, "batch head component token"]:
     r"""Steerable attention (paper, eqs. 10-15) on given queries, keys and values.
 
-    $$s_{ij} = q_i^\dagger (k_j + W_k B_{ij}), \quad a_{ij} = \mathrm{softmax}_j |s_{ij}|, \quad
+    $$s_{ij} = q_i^\dagger (k_j + W_k B_{ij}), \quad a_{ij} = \mathrm{softmax}_j (|s_{ij}| + \log w_j), \quad
       o_i = \sum_j a_{ij} (v_j + W_v B_{ij})$$
 
     Components are real parts, then imaginary parts. Scores are not scaled: scale the queries.
@@ -45,6 +46,7 @@ def attend(
         key_map, value_map: $W_k$, $W_v$: :meth:`PositionalEncoding.matrix`, split into heads.
         table: $B$ of all offsets, from :meth:`PositionalEncoding.table`; without rows there are no positions.
         mask: padding mask, ``True`` for valid keys. A query without any valid key gets zeros.
+        window: $w_j$, the weight of each key before the softmax; 1 if not given.
         implementation: ``"dense"`` forms all pairs at once and has derivatives of every order; ``"blockwise"`` loops
             over tiles of queries and keys, recomputes scores in backward, and has first derivatives only; ``"auto"``
             is dense up to 256 tokens (and under torch.func and with a learned table: only dense supports these).
@@ -55,7 +57,7 @@ def attend(
         q, k, v, key_map, value_map, table = _in_single_precision(q, k, v, key_map, value_map, table)
         rows = _position_rows(q, key_map)
         operator = _choose(implementation, q, k, v, key_map, value_map, table)
-        content, position = operator(q, k, v, rows, table, mask)[:2]
+        content, position = operator(q, k, v, rows, table, _bias(q, mask, window))[:2]
         return (content + value_map @ position).to(dtype)
 
 
@@ -66,13 +68,15 @@ def attention_weights(
     table: Float[Tensor, "*offsets row"],
     *,
     mask: Bool[Tensor, "batch token"] | None = None,
+    window: Float[Tensor, " token"] | None = None,
     only_largest: bool = False,
 ) -> Float[Tensor, "batch head token *token"]:
     """Attention weights ``a_ij`` of all pairs, or only ``max_j a_ij`` (plotted in the paper); no gradients."""
     _require_grid(q, table)
     with without_autocast(q):
         q, k, key_map, table = _in_single_precision(q.detach(), k.detach(), key_map.detach(), table)
-        return weights_in_blocks(q, k, _position_rows(q, key_map), table, mask, only_largest=only_largest)
+        rows, bias = _position_rows(q, key_map), _bias(q, mask, window)
+        return weights_in_blocks(q, k, rows, table, bias, only_largest=only_largest)
 
 
 def require_small_map(tokens: int) -> None:
@@ -115,6 +119,14 @@ def _require_grid(q: Tensor, table: Tensor) -> None:
     space = tuple((length + 1) // 2 for length in table.shape[:-1])
     if math.prod(space) != q.shape[-1]:
         raise ValueError(f"the table of offsets belongs to a grid of {space} voxels, got {q.shape[-1]} tokens.")
+
+
+def _bias(q: Tensor, mask: Tensor | None, window: Tensor | None) -> Tensor | None:
+    """Logarithm of the weight of each key, ``(batch, key)``: -inf for those that are hidden."""
+    if mask is None and window is None:
+        return None
+    bias = q.new_zeros(q.shape[0], q.shape[-1]) if window is None else window.to(q).log().expand(q.shape[0], -1)
+    return bias.contiguous() if mask is None else bias.masked_fill(~mask, -math.inf)
 
 
 def _position_rows(q: Tensor, key_map: Tensor) -> Tensor:

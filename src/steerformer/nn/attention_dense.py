@@ -17,7 +17,7 @@ TINY = 1e-37  # added to squares of absolute values: scores below 3e-19 have no 
 
 
 def attend_plain(
-    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Weighted means of content ``(batch, head, component, query)`` and position ``(batch, head, row, query)``.
 
@@ -25,19 +25,13 @@ def attend_plain(
     """
     basis = _all_pairs(table)
     pair = torch.stack([q.mT @ k, times_i(q).mT @ k], dim=2)
-    scores = _modulus(pair + torch.einsum("bhpri,ijr->bhpij", rows.unflatten(2, (2, -1)), basis))
-    if mask is None:
-        weights = scores.softmax(dim=-1)
-    else:
-        hidden = ~mask[:, None, None]
-        # filled twice: softmax returns NaN where no key is valid
-        weights = scores.masked_fill(hidden, -math.inf).softmax(dim=-1).masked_fill(hidden, 0)
+    weights = _softmax(_modulus(pair + torch.einsum("bhpri,ijr->bhpij", rows.unflatten(2, (2, -1)), basis)), bias)
     return torch.einsum("bhij,bhej->bhei", weights, v), torch.einsum("bhij,ijr->bhri", weights, basis)
 
 
 @torch.library.custom_op("steerformer::attend_at_once", mutates_args=())
 def attend_at_once(
-    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Weighted means of content ``(batch, head, component, query)`` and position ``(batch, head, row, query)``.
 
@@ -48,7 +42,7 @@ def attend_at_once(
         k, v: ``(batch, head, component, key)``.
         rows: ``(batch, head, 2 * row, query)``: coefficients of the table's rows in both parts of the scores.
         table: ``(*offsets, row)``.
-        mask: ``True`` for valid keys, ``(batch, key)``.
+        bias: added to the moduli of the scores, ``(batch, key)``; -inf hides a key.
     """
     batch, heads, _, tokens = q.shape
     basis = _all_pairs(table)
@@ -58,11 +52,7 @@ def attend_at_once(
     pairs = pairs.view(batch, heads, 2, tokens, tokens)
     re, im = pairs.unbind(dim=2)
     moduli = torch.addcmul(q.new_full((), TINY), re, re).addcmul_(im, im).sqrt_()
-    if mask is not None:
-        moduli.masked_fill_(~mask[:, None, None], -math.inf)
-    weights = moduli.softmax(dim=-1)
-    if mask is not None:
-        weights.masked_fill_(~mask[:, None, None], 0)  # softmax returns NaN where no key is valid
+    weights = _softmax(moduli, bias)
     content = torch.bmm(v.flatten(0, 1), weights.flatten(0, 1).mT).view(v.shape)
     position = torch.bmm(weights.flatten(0, 1).transpose(0, 1), basis).permute(1, 2, 0).contiguous()
     return content, position.unflatten(0, (batch, heads)), pairs, moduli, weights
@@ -103,6 +93,14 @@ def attend_at_once_backward(
     return into_q.view(q.shape), into_k.view(k.shape), into_v.view(v.shape), into_rows
 
 
+def _softmax(moduli: Float[Tensor, "batch head i j"], bias: Tensor | None) -> Float[Tensor, "batch head i j"]:
+    """Softmax over the keys ``j``, with a bias of each key; zeros where all are hidden."""
+    if bias is None:
+        return moduli.softmax(dim=-1)
+    bias = bias[:, None, None]
+    return (moduli + bias).softmax(dim=-1).masked_fill(bias == -math.inf, 0)  # NaN where all are hidden
+
+
 def times_i(x: Float[Tensor, "*batch component token"]) -> Float[Tensor, "*batch component token"]:
     """Multiply by the imaginary unit; components are real parts, then imaginary parts."""
     re, im = x.chunk(2, dim=-2)
@@ -140,7 +138,7 @@ def _all_pairs(table: Float[Tensor, "*offsets row"]) -> Float[Tensor, "i j row"]
 
 @attend_at_once.register_fake
 def _shapes(
-    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, mask: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, table: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, heads, components, tokens = q.shape
     pairs = q.new_empty(batch, heads, 2, tokens, tokens)
@@ -164,7 +162,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 
 def _backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-    q, k, v, rows, table, mask, *outputs = ctx.saved_tensors
+    q, k, v, rows, table, bias, *outputs = ctx.saved_tensors
     grad_content, grad_position = (
         torch.zeros_like(x) if grad is None else grad for x, grad in zip(outputs, gradients[:2], strict=False)
     )
@@ -172,7 +170,7 @@ def _backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         if not torch.is_grad_enabled():
             return *attend_at_once_backward(grad_content, grad_position, q, k, v, table, *outputs), None, None
         inputs = [x for x in (q, k, v, rows) if x.requires_grad]
-        again = attend_plain(q, k, v, rows, table, mask)
+        again = attend_plain(q, k, v, rows, table, bias)
         found = iter(torch.autograd.grad(again, inputs, (grad_content, grad_position), create_graph=True))
     return *(next(found) if x.requires_grad else None for x in (q, k, v, rows)), None, None
 

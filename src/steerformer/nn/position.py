@@ -15,8 +15,10 @@ from steerformer.groups import GROUPS, Group
 from steerformer.nn.ops import inside_torch_func, spread
 
 Profile = Callable[[Tensor, int], Tensor]
-Radial = Literal["soft", "paper"] | Profile
+RadialName = Literal["soft", "smooth", "paper"]
+Radial = RadialName | Profile
 _CORE = 0.6  # times the degree, in voxels
+_SCALE = 2.0  # voxels
 
 
 def inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor, "*batch"]:
@@ -34,7 +36,19 @@ def soft_inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor
     return inverse_square(r, degree) * core
 
 
-_PROFILES: dict[str, Profile] = {"soft": soft_inverse_square, "paper": inverse_square}
+def smooth_inverse_square(r: Float[Tensor, "*batch"], degree: int) -> Float[Tensor, "*batch"]:
+    r"""A smooth profile with the paper's decay, $(r/2)^\ell (1 + (r/2)^2)^{-(\ell + 2) / 2}$.
+
+    Near 0 it is $r^\ell$, so that encodings of all degrees, 0 included, are smooth functions of the offset.
+    """
+    return (r / _SCALE) ** degree * (1 + (r / _SCALE) ** 2) ** (-degree / 2 - 1)
+
+
+_PROFILES: dict[str, Profile] = {
+    "soft": soft_inverse_square,
+    "smooth": smooth_inverse_square,
+    "paper": inverse_square,
+}
 
 
 class PositionalEncoding(ExactConstants):
@@ -49,8 +63,9 @@ class PositionalEncoding(ExactConstants):
         field_type: type of the encoding, complex.
         radial: radial profile $\phi$: ``"paper"`` for :func:`inverse_square`, ``"soft"`` for
             :func:`soft_inverse_square`, whose equivariance error at angles other than the grid's is two to twelve times
-            smaller, or a function of distances and the degree. Its value at distance 0 is used for degree 0 only: all
-            other degrees are 0 there.
+            smaller, ``"smooth"`` for :func:`smooth_inverse_square`, meant for keys behind a window
+            (``Attention(key_window=)``), or a function of distances and the degree. Its value at distance 0 is used for
+            degree 0 only: all other degrees are 0 there.
         spacing: voxel spacing along each axis, 1 if not given. Distances are in units of its geometric mean.
 
     Shape:
@@ -231,7 +246,9 @@ def _checked_profile(radial: Radial) -> Profile:
     if callable(radial):
         return radial
     if radial not in _PROFILES:
-        raise ValueError(f"radial is 'soft', 'paper' or a function of distances and the degree, got {radial!r}.")
+        raise ValueError(
+            f"radial is 'soft', 'smooth', 'paper' or a function of distances and the degree, got {radial!r}."
+        )
     return _PROFILES[radial]
 
 

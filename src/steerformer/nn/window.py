@@ -1,0 +1,69 @@
+"""Smooth radial window on a grid."""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from steerformer.fields import FieldType, as_number, require_field_type, voxel_coordinates
+from steerformer.nn.ops import require_space
+
+
+class RadialWindow(nn.Module):
+    r"""Smooth radial window: keep a field near the center of the grid, and let it fall to zero towards the edge.
+
+    $$g(x) = w(|x|)\, f(x), \qquad w = 1 \text{ up to } R - width / 2, \text{ and } 0 \text{ from } R + width / 2$$
+
+    $R = (n - 1) / 2$ is the distance of the outermost voxels of the shortest axis, where $w = 1/2$.
+    Sums over a whole square or cube, such as those of attention or of a kernel that covers the grid, change when the
+    content rotates, because the corners hold other parts of it. Behind a radial window they do not. The window
+    commutes with all rotations about the center of the grid, but not with translations.
+
+    Args:
+        field_type: type of input and output.
+        width: distance over which the window falls from 1 to 0, in voxels.
+
+    Shape:
+        - Input: $(N, C, *space)$ with batch size $N$, $C$ = ``field_type.channels`` and two spatial axes for images,
+          three for volumes.
+        - Output: $(N, C, *space)$, same shape as the input.
+
+    >>> import steerformer as sf
+    >>> features = sf.FieldType(sf.SO2, (8, 4))
+    >>> sf.nn.RadialWindow(features, width=1.5)(features.randn(2, 7)).shape
+    torch.Size([2, 24, 7, 7])
+    """
+
+    def __init__(self, field_type: FieldType, *, width: float) -> None:
+        super().__init__()
+        require_field_type(field_type, "RadialWindow")
+        self.in_type = self.out_type = field_type
+        self.width = require_width(width)
+
+    def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
+        """Multiply a field of type ``in_type`` by the window."""
+        require_space(self.in_type, x, "RadialWindow")
+        return x * radial_window(tuple(x.shape[2:]), self.width).to(x)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_type}, width={self.width}"
+
+
+def require_width(width: float) -> float:
+    """The width of a window as a number; ``ValueError`` unless it is positive."""
+    number = as_number(width)
+    if not 0 < number < math.inf:
+        raise ValueError(f"the width of a window is a positive number of voxels, got {width!r}.")
+    return number
+
+
+@lru_cache(maxsize=32)
+def radial_window(space: Sequence[int], width: float) -> Float[Tensor, "*space"]:
+    """Weights of all voxels of a grid: 1 in its middle, 1/2 at the outermost voxels of its shortest axis."""
+    with torch.inference_mode(False), torch.device("cpu"):  # kept for later calls, which may need gradients
+        inside = (min(space) - 1) / 2 - voxel_coordinates(space).norm(dim=-1)
+        t = (0.5 + inside / width).clamp(0, 1)
+        return t**3 * (10 - 15 * t + 6 * t**2)  # twice differentiable
