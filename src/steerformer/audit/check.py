@@ -1,7 +1,9 @@
 """The equivariance check of a model: logits, layers, and accuracy or Dice against angle."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -10,16 +12,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from steerformer.audit.layers import LayerError, layer_errors
-from steerformer.audit.logits import LogitChange, combine_changes, logit_change
+from steerformer.audit.logits import LogitChange, combine_changes, interpolation_change, logit_change
 from steerformer.audit.rotations import input_type, random_rotations, rotate_input, rotation_about, sweep_axes
 from steerformer.audit.sweeps import DiceSweep, accuracy_by_angle, dice_sweep
+from steerformer.audit.verdict import TOLERANCE, Verdict
 from steerformer.infer import WindowMemory
 from steerformer.infer.windows import choose_window
 from steerformer.io.scans import Scan
 from steerformer.testing import blobs, grid_rotations_preserving
 
-TOLERANCE = 1e-3
-"""Largest relative change of logits under rotations of the grid that float32 rounding explains, with a margin."""
 _LAYER_SAMPLES = 8
 _LAYER_CASES = 2
 _LAYER_SIDE = {2: 64, 3: 24}
@@ -39,13 +40,24 @@ class _Check:
     splines cannot interpolate."""
 
     @property
+    @abstractmethod
+    def lost(self) -> float | None:
+        """Agreement lost at arbitrary angles, beyond what interpolation costs; see :class:`Verdict`."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """pass, weak or fail, for rotations of the grid and for all others."""
+        return Verdict(self.grid.worst, self.lost)
+
+    @property
     def is_equivariant(self) -> bool:
         """Whether logits commute with rotations of the grid, up to rounding."""
-        return self.grid.worst <= TOLERANCE
+        return self.verdict.is_exact
 
     def as_json(self) -> dict[str, Any]:
         """As written to ``check.json``."""
-        return {**asdict(self), "is_equivariant": self.is_equivariant, "tolerance": TOLERANCE}
+        verdict = {"verdict": self.verdict.grade, "lost": self.lost}
+        return {**asdict(self), **verdict, "is_equivariant": self.is_equivariant, "tolerance": TOLERANCE}
 
 
 @dataclass(frozen=True)
@@ -55,9 +67,15 @@ class ClassifierCheck(_Check):
     samples: int
     arbitrary: LogitChange
     """Logits under random rotations: the samples are interpolated."""
+    interpolation: LogitChange
+    """Logits of samples that are rotated there and back: the cost of interpolation alone."""
     angles: list[float]
     accuracy: dict[str, list[float]]
     """Accuracy at each angle, by axis."""
+
+    @property
+    def lost(self) -> float | None:
+        return max(self.interpolation.agreement - self.arbitrary.agreement, 0.0)
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,11 @@ class SegmentationCheck(_Check):
     sweep: DiceSweep
     control: DiceSweep | None
     """The sweep of the other model."""
+
+    @property
+    def lost(self) -> float | None:
+        tried = self.sweep.away_from_the_grid()
+        return fmean(max(scores.ceiling - scores.agreement, 0.0) for scores in tried) if tried else None
 
 
 def check_classifier(
@@ -90,6 +113,7 @@ def check_classifier(
         samples=len(x),
         grid=logit_change(model, x, grid),
         arbitrary=logit_change(model, x, some, mode=mode),
+        interpolation=interpolation_change(model, x, some, mode=mode),
         layers_grid=layer_errors(model, few, [(R, rotate_input(model, few, R)) for R in _not_involutions(grid)]),
         layers_arbitrary=scene_errors(model, x, some[:3], seed=seed),
         angles=[float(angle) for angle in angles],

@@ -1,7 +1,8 @@
 """Change of the logits under rotations of the input: invariant for classes, equivariant for voxels."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 
 import torch
@@ -43,14 +44,37 @@ def logit_change(
     if not rotations:
         raise ValueError("logit_change needs at least one rotation, got none.")
     input_type(model)
+    rotated = (rotate_input(model, x, R, mode=mode) for R in rotations)
+    return _compare(
+        model, x, ((y, partial(_rotated_logits, model, R=R)) for y, R in zip(rotated, rotations, strict=True))
+    )
+
+
+def interpolation_change(
+    model: nn.Module,
+    x: Float[Tensor, "batch channels *space"],
+    rotations: Sequence[Float[Tensor, "dim dim"]],
+    *,
+    mode: str = "bilinear",
+) -> LogitChange:
+    """Compare the logits of ``x`` with those of ``x`` rotated there and back: what interpolation alone changes."""
+
+    def back(R: Tensor) -> Tensor:
+        return rotate_input(model, rotate_input(model, x, R, mode=mode), R.mT, mode=mode)
+
+    return _compare(model, x, ((back(R), lambda logits: logits) for R in rotations))
+
+
+def _compare(model: nn.Module, x: Tensor, others: Iterable[tuple[Tensor, Callable[[Tensor], Tensor]]]) -> LogitChange:
+    """Logits of other inputs beside those expected from the logits of ``x``."""
     with torch.no_grad():
         upright = model(x)
         size = (upright - upright.mean(dim=[axis for axis in range(upright.ndim) if axis != 1], keepdim=True)).norm()
         if not size > 0:
             raise ValueError("the logits of all samples are the same, so there is nothing to compare a change with.")
         changes, same = [], []
-        for R in rotations:
-            logits, expected = model(rotate_input(model, x, R, mode=mode)), _rotated_logits(model, upright, R)
+        for other, expect in others:
+            logits, expected = model(other), expect(upright)
             changes.append(((logits - expected).norm() / size).item())
             same.append((logits.argmax(1) == expected.argmax(1)).double().mean().item())
     return LogitChange(len(changes), fmean(changes), max(changes), fmean(same))

@@ -66,6 +66,11 @@ class DiceSweep:
     random: list[SweepScores]
     """At random rotations."""
 
+    def away_from_the_grid(self) -> list[SweepScores]:
+        """All scores but those at multiples of 90 degrees, which need no interpolation."""
+        chosen = [i for i, angle in enumerate(self.angles) if angle % 90]
+        return [scores[i] for scores in self.axes.values() for i in chosen] + self.random
+
 
 def dice_sweep(
     model: nn.Module,
