@@ -21,10 +21,11 @@ from steerformer.testing import blobs
     [
         (1e-6, 0.01, "pass", "pass: equivariant, rotations of the grid change the logits by 1.0e-06"),
         (1e-6, None, "pass", "other angles were not tried"),
-        (1e-6, 0.1, "weak", "weak: equivariant on the grid only"),
+        (1e-6, 0.1, "weak", "weak: exact on the grid and approximate elsewhere"),
         (1e-6, 0.3, "fail", "unstable elsewhere"),
         (0.5, 0.0, "fail", "fail: NOT equivariant, a rotation of the grid changes the logits by 50.0%"),
         (math.nan, 0.0, "fail", "NOT equivariant"),
+        (1e-6, math.nan, "fail", "unstable elsewhere"),
     ],
 )
 def test_grades(grid, lost, grade, words):

@@ -134,3 +134,19 @@ def test_invalid_arguments_raise(group, unchecked):
         attend(*inputs, table.clone().requires_grad_(), implementation="blockwise")
     with pytest.raises(ValueError, match="the table of offsets belongs to a grid of"):
         attend(*(value[..., 1:] for value in inputs[:3]), *inputs[3:], table)
+
+
+@pytest.mark.parametrize("attend", [dense.attend_plain, dense.attend_at_once, blockwise.attend_blocks])
+def test_hidden_keys_never_count(attend, float64):
+    """A sample without any valid key has zeros and finite gradients; scores of hidden keys may be infinite."""
+    (q, k, v, *_), table = core_inputs(SO2)
+    rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
+    bias = torch.zeros(2, q.shape[-1])
+    bias[0], bias[1, 0] = -math.inf, -math.inf
+    content, position = attend(q, k, v, rows, table, bias)[:2]
+    assert not content[0].any() and not position[0].any() and content[1].any()
+    gradients = torch.autograd.grad((content.sum() + position.sum()), (q, k, v, rows))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    huge = k.detach().clone()
+    huge[1, :, :, 0] = 1e200
+    assert_close(attend(q, huge, v, rows, table, bias)[0][1], content[1])

@@ -1,6 +1,6 @@
 """The equivariance check of a model: logits, layers, and accuracy or Dice against angle."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
@@ -28,7 +28,7 @@ _LOGIT_COPIES = 4  # held at once: upright, rotated before and after, and their 
 
 
 @dataclass(frozen=True)
-class _Check:
+class _Check(ABC):
     """What checks of classifiers and of segmentation models share."""
 
     grid: LogitChange
@@ -90,7 +90,7 @@ class SegmentationCheck(_Check):
     @property
     def lost(self) -> float | None:
         tried = self.sweep.away_from_the_grid()
-        return fmean(max(scores.ceiling - scores.agreement, 0.0) for scores in tried) if tried else None
+        return max(fmean(scores.ceiling - scores.agreement for scores in tried), 0.0) if tried else None
 
 
 def check_classifier(

@@ -18,7 +18,8 @@ class Verdict:
     """Largest relative change of the logits under rotations of the grid, which need no interpolation."""
     lost: float | None
     """At other angles: by how much predictions agree less with the upright ones than interpolation alone explains;
-    share of samples, or Dice. ``None`` if no other angle was tried."""
+    share of samples, or Dice. Samples rotated there and back are interpolated twice, so for classifiers this is a lower
+    bound. ``None`` if no other angle was tried."""
 
     @property
     def is_exact(self) -> bool:
@@ -28,9 +29,10 @@ class Verdict:
     @property
     def grade(self) -> Grade:
         """fail: not exact on the grid, or lost at other angles; weak: exact on the grid, unstable at other angles."""
-        if not self.is_exact or (self.lost is not None and self.lost > FAIL):
+        lost = 0.0 if self.lost is None else self.lost
+        if not self.is_exact or not lost <= FAIL:
             return "fail"
-        return "weak" if self.lost is not None and self.lost > WEAK else "pass"
+        return "pass" if lost <= WEAK else "weak"
 
     def describe(self) -> str:
         """One line for users."""
@@ -39,9 +41,9 @@ class Verdict:
         exact = f"rotations of the grid change the logits by {self.grid:.1e}, which is rounding"
         if self.lost is None:
             return f"pass: equivariant, {exact}; other angles were not tried."
-        other = f"at other angles {self.lost:.1%} of the agreement is lost beyond what interpolation costs"
+        other = f"at other angles predictions agree {100 * self.lost:.1f} points less than interpolation explains"
         return {
             "pass": f"pass: equivariant, {exact}; {other}.",
-            "weak": f"weak: equivariant on the grid only, {exact}, but {other}.",
+            "weak": f"weak: exact on the grid and approximate elsewhere, {exact}, but {other}.",
             "fail": f"fail: {exact}, but {other}: the model is exact on the grid and unstable elsewhere.",
         }[self.grade]

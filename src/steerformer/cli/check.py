@@ -40,7 +40,7 @@ def check(
     Otherwise the verdict is fail and the exit code 1, as it must be for a
     plain CNN. A model that passes on the grid is weak or fails if its
     predictions at other angles agree with the upright ones less than
-    interpolation alone explains: by over 5 or 20 %.
+    interpolation alone explains: by over 5 or 20 percentage points.
 
     Other rotations are measured on test samples, which have to be
     interpolated, and layer by layer on smooth analytic scenes. Accuracy

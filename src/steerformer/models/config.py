@@ -118,8 +118,8 @@ class SteerableConfig(_BlocksConfig):
     num_heads: Positive = 4
     """Attention heads; must divide the multiplicity of every degree."""
     radial: RadialName = "soft"
-    """Radial profile of positional encodings. paper: the paper's; soft: damped near 0; smooth: also for degree 0, with
-    the least error at arbitrary angles."""
+    """Radial profile of positional encodings. paper: the paper's; soft: damped near 0; smooth: smooth at 0 for all
+    degrees, meant for classifiers with a window."""
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout of whole copies after attention and after the MLP."""
 

@@ -85,6 +85,8 @@ class Attention(ExactConstants):
         self.in_type = self.out_type = field_type
         self.num_heads, self.scale, self.implementation = int(num_heads), scale, implementation
         self.key_window = None if key_window is None else require_width(key_window)
+        if key_window is not None and len(set(spacing or ())) > 1:
+            raise ValueError(f"key_window is for isotropic voxels, got spacing {tuple(spacing or ())}.")
         self.query, self.key, self.value = (Linear(field_type, field_type) for _ in range(3))
         self.out = Linear(field_type, field_type)
         self._runs = degree_runs(field_type, field_type)
@@ -140,7 +142,7 @@ class Attention(ExactConstants):
             mask = _checked_mask(mask, x).flatten(1)
         q, k, v = self._queries_keys_values(x.flatten(2))
         key_map, value_map, table = self._positions(x)
-        window = None if self.key_window is None else radial_window(tuple(space), self.key_window).flatten()
+        window = None if self.key_window is None else radial_window(tuple(space), self.key_window, x).flatten()
         mixed = attend(q, k, v, key_map, value_map, table, mask=mask, window=window, implementation=self.implementation)
         out = self._mix_heads(mixed).unflatten(2, space)
         if return_weights is False:

@@ -143,7 +143,11 @@ class _Scores:
         self.tiling = Tiling(table, q.shape[0] * q.shape[1], all_keys=all_keys)
         self.keys, self._rows = k.flatten(0, 1).contiguous(), rows.flatten(0, 1).unflatten(1, (2, -1))
         self._both = _both_parts(q.flatten(0, 1))
-        self._bias = None if bias is None else _LOG2_E * bias.repeat_interleave(q.shape[1], dim=0)
+        if bias is not None:
+            bias = _LOG2_E * bias.repeat_interleave(q.shape[1], dim=0)
+            self._hidden = bias == -math.inf
+            bias = bias.masked_fill(self._hidden, 0)
+        self._bias = bias
         self._pairs, self._moduli = (self.tiling.new_buffer(k, parts) for parts in (2, 1))
         self._tiny = k.new_full((), TINY)
 
@@ -165,7 +169,10 @@ class _Scores:
 
     def add_bias(self, moduli: Tensor, block: Block, keys: Keys) -> Tensor:
         """Moduli with the bias of each key, in place."""
-        return moduli if self._bias is None else moduli.add_(self._bias[block.heads, keys.tokens])
+        if self._bias is None:
+            return moduli
+        here = block.heads, keys.tokens
+        return moduli.add_(self._bias[here]).masked_fill_(self._hidden[here], -math.inf)
 
 
 def _by_head(pairs: Tensor) -> Tensor:

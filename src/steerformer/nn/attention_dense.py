@@ -97,8 +97,11 @@ def _softmax(moduli: Float[Tensor, "batch head i j"], bias: Tensor | None) -> Fl
     """Softmax over the keys ``j``, with a bias of each key; zeros where all are hidden."""
     if bias is None:
         return moduli.softmax(dim=-1)
-    bias = bias[:, None, None]
-    return (moduli + bias).softmax(dim=-1).masked_fill(bias == -math.inf, 0)  # NaN where all are hidden
+    hidden = bias == -math.inf
+    scores = moduli + bias.masked_fill(hidden, 0)[:, None, None]
+    hidden = hidden[:, None, None]
+    # filled twice: softmax returns NaN where no key is valid
+    return scores.masked_fill(hidden, -math.inf).softmax(dim=-1).masked_fill(hidden, 0)
 
 
 def times_i(x: Float[Tensor, "*batch component token"]) -> Float[Tensor, "*batch component token"]:

@@ -7,9 +7,10 @@ from functools import lru_cache
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch._guards import detect_fake_mode
 
 from steerformer.fields import FieldType, as_number, require_field_type, voxel_coordinates
-from steerformer.nn.ops import require_space
+from steerformer.nn.ops import is_traced, require_space
 
 
 class RadialWindow(nn.Module):
@@ -19,8 +20,8 @@ class RadialWindow(nn.Module):
 
     $R = (n - 1) / 2$ is the distance of the outermost voxels of the shortest axis, where $w = 1/2$.
     Sums over a whole square or cube, such as those of attention or of a kernel that covers the grid, change when the
-    content rotates, because the corners hold other parts of it. Behind a radial window they do not. The window
-    commutes with all rotations about the center of the grid, but not with translations.
+    content rotates, because the corners hold other parts of it. Behind a radial window they change much less. The
+    window commutes with all rotations about the center of the grid, but not with translations.
 
     Args:
         field_type: type of input and output.
@@ -46,7 +47,7 @@ class RadialWindow(nn.Module):
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         """Multiply a field of type ``in_type`` by the window."""
         require_space(self.in_type, x, "RadialWindow")
-        return x * radial_window(tuple(x.shape[2:]), self.width).to(x)
+        return x * radial_window(tuple(x.shape[2:]), self.width, x)
 
     def extra_repr(self) -> str:
         return f"{self.in_type}, width={self.width}"
@@ -60,10 +61,24 @@ def require_width(width: float) -> float:
     return number
 
 
-@lru_cache(maxsize=32)
-def radial_window(space: Sequence[int], width: float) -> Float[Tensor, "*space"]:
+def radial_window(space: tuple[int, ...], width: float, like: Tensor) -> Float[Tensor, "*space"]:
     """Weights of all voxels of a grid: 1 in its middle, 1/2 at the outermost voxels of its shortest axis."""
-    with torch.inference_mode(False), torch.device("cpu"):  # kept for later calls, which may need gradients
+    if is_traced(like) or detect_fake_mode(like) is not None:
+        return _weights(space, width).to(like)  # torch operations only, and no cache
+    return _shared_weights(space, width, like.dtype, like.device)
+
+
+@lru_cache(maxsize=32)
+def _shared_weights(space: tuple[int, ...], width: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False), torch.no_grad():  # kept for later calls, which may need gradients
+        weights = _weights(space, width)
+        if not weights.any():
+            raise ValueError(f"a window of width {width} leaves no voxel of a grid of {space}; use a larger width.")
+        return weights.to(device=device, dtype=dtype)
+
+
+def _weights(space: Sequence[int], width: float) -> Tensor:
+    with torch.device("cpu"):
         inside = (min(space) - 1) / 2 - voxel_coordinates(space).norm(dim=-1)
-        t = (0.5 + inside / width).clamp(0, 1)
-        return t**3 * (10 - 15 * t + 6 * t**2)  # twice differentiable
+    t = (0.5 + inside / width).clamp(0, 1)
+    return t**3 * (10 - 15 * t + 6 * t**2)  # twice differentiable
