@@ -137,8 +137,8 @@ def test_invalid_arguments_raise(group, unchecked):
 
 
 @pytest.mark.parametrize("attend", [dense.attend_plain, dense.attend_at_once, blockwise.attend_blocks])
-def test_hidden_keys_never_count(attend, float64):
-    """A sample without any valid key has zeros and finite gradients; scores of hidden keys may be infinite."""
+def test_masked_keys_never_count(attend, float64):
+    """A sample without any valid key has zeros and finite gradients; scores of masked keys may be infinite."""
     (q, k, v, *_), table = core_inputs(SO2)
     rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
     bias = torch.zeros(2, q.shape[-1])

@@ -44,10 +44,8 @@ def logit_change(
     if not rotations:
         raise ValueError("logit_change needs at least one rotation, got none.")
     input_type(model)
-    rotated = (rotate_input(model, x, R, mode=mode) for R in rotations)
-    return _compare(
-        model, x, ((y, partial(_rotated_logits, model, R=R)) for y, R in zip(rotated, rotations, strict=True))
-    )
+    pairs = ((rotate_input(model, x, R, mode=mode), partial(_rotated_logits, model, R=R)) for R in rotations)
+    return _compare(model, x, pairs)
 
 
 def interpolation_change(

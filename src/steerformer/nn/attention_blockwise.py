@@ -18,7 +18,7 @@ from steerformer.nn.attention_tiles import Block, Keys, Tiling
 from steerformer.nn.ops import without_autocast
 
 _LOG2_E = math.log2(math.e)
-_LOWEST = -1e30  # below all scores, and finite: -inf minus it is -inf, as for a key that is hidden
+_LOWEST = -1e30  # below all scores, and finite: -inf minus it is -inf, as for a masked key
 
 
 @torch.library.custom_op("steerformer::attend_blocks", mutates_args=())
@@ -34,7 +34,7 @@ def attend_blocks(
         k, v: ``(batch, head, component, key)``.
         rows: ``(batch, head, 2 * row, query)``: coefficients of the table's rows in both parts of the scores.
         table: ``(*offsets, row)``.
-        bias: added to the moduli of the scores, ``(batch, key)``; -inf hides a key.
+        bias: added to the moduli of the scores, ``(batch, key)``; -inf masks a key.
     """
     scores, values = _Scores(q, k, rows, table, bias), v.flatten(0, 1).contiguous()
     heads, components, tokens = values.shape
@@ -145,8 +145,8 @@ class _Scores:
         self._both = _both_parts(q.flatten(0, 1))
         if bias is not None:
             bias = _LOG2_E * bias.repeat_interleave(q.shape[1], dim=0)
-            self._hidden = bias == -math.inf
-            bias = bias.masked_fill(self._hidden, 0)
+            self._masked = bias == -math.inf
+            bias = bias.masked_fill(self._masked, 0)
         self._bias = bias
         self._pairs, self._moduli = (self.tiling.new_buffer(k, parts) for parts in (2, 1))
         self._tiny = k.new_full((), TINY)
@@ -172,7 +172,7 @@ class _Scores:
         if self._bias is None:
             return moduli
         here = block.heads, keys.tokens
-        return moduli.add_(self._bias[here]).masked_fill_(self._hidden[here], -math.inf)
+        return moduli.add_(self._bias[here]).masked_fill_(self._masked[here], -math.inf)
 
 
 def _by_head(pairs: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ def _require_grid(q: Tensor, table: Tensor) -> None:
 
 
 def _bias(q: Tensor, mask: Tensor | None, window: Tensor | None) -> Tensor | None:
-    """Logarithm of the weight of each key, ``(batch, key)``: -inf for those that are hidden."""
+    """Logarithm of the weight of each key, ``(batch, key)``: -inf for masked ones."""
     if mask is None and window is None:
         return None
     bias = q.new_zeros(q.shape[0], q.shape[-1]) if window is None else window.to(q).log().expand(q.shape[0], -1)

@@ -42,7 +42,7 @@ def attend_at_once(
         k, v: ``(batch, head, component, key)``.
         rows: ``(batch, head, 2 * row, query)``: coefficients of the table's rows in both parts of the scores.
         table: ``(*offsets, row)``.
-        bias: added to the moduli of the scores, ``(batch, key)``; -inf hides a key.
+        bias: added to the moduli of the scores, ``(batch, key)``; -inf masks a key.
     """
     batch, heads, _, tokens = q.shape
     basis = _all_pairs(table)
@@ -94,14 +94,14 @@ def attend_at_once_backward(
 
 
 def _softmax(moduli: Float[Tensor, "batch head i j"], bias: Tensor | None) -> Float[Tensor, "batch head i j"]:
-    """Softmax over the keys ``j``, with a bias of each key; zeros where all are hidden."""
+    """Softmax over the keys ``j``, with a bias of each key; zeros where all are masked."""
     if bias is None:
         return moduli.softmax(dim=-1)
-    hidden = bias == -math.inf
-    scores = moduli + bias.masked_fill(hidden, 0)[:, None, None]
-    hidden = hidden[:, None, None]
+    masked = bias == -math.inf
+    scores = moduli + bias.masked_fill(masked, 0)[:, None, None]
+    masked = masked[:, None, None]
     # filled twice: softmax returns NaN where no key is valid
-    return scores.masked_fill(hidden, -math.inf).softmax(dim=-1).masked_fill(hidden, 0)
+    return scores.masked_fill(masked, -math.inf).softmax(dim=-1).masked_fill(masked, 0)
 
 
 def times_i(x: Float[Tensor, "*batch component token"]) -> Float[Tensor, "*batch component token"]:
