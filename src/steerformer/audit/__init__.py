@@ -1,12 +1,13 @@
 """Equivariance audits of trained models: logits, layers, accuracy and Dice under rotations, attention maps."""
 
 from steerformer.audit.attention_maps import received_attention
+from steerformer.audit.budget import DegreeBudget, LayerBudget, error_budget
 from steerformer.audit.check import (
     ClassifierCheck,
     SegmentationCheck,
     check_classifier,
     check_segmentation,
-    scene_errors,
+    scene_budget,
 )
 from steerformer.audit.layers import LayerError, layer_errors
 from steerformer.audit.logits import LogitChange, logit_change
@@ -16,7 +17,9 @@ from steerformer.audit.sweeps import DiceSweep, SweepScores, accuracy_by_angle, 
 
 __all__ = [
     "ClassifierCheck",
+    "DegreeBudget",
     "DiceSweep",
+    "LayerBudget",
     "LayerError",
     "LogitChange",
     "SegmentationCheck",
@@ -25,11 +28,12 @@ __all__ = [
     "check_classifier",
     "check_segmentation",
     "dice_sweep",
+    "error_budget",
     "layer_errors",
     "logit_change",
     "random_rotations",
     "received_attention",
-    "scene_errors",
+    "scene_budget",
     "some_cases",
     "some_samples",
     "sweep_axes",

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from steerformer.audit.budget import LayerBudget, error_budget
 from steerformer.audit.layers import LayerError, layer_errors
 from steerformer.audit.logits import LogitChange, combine_changes, interpolation_change, logit_change
 from steerformer.audit.rotations import input_type, random_rotations, rotate_input, rotation_about, sweep_axes
@@ -22,6 +23,7 @@ from steerformer.io.scans import Scan
 from steerformer.testing import blobs, grid_rotations_preserving
 
 _LAYER_SAMPLES = 8
+_SCENES = {2: 16, 3: 4}
 _LAYER_CASES = 2
 _LAYER_SIDE = {2: 64, 3: 24}
 _LOGIT_COPIES = 4  # held at once: upright, rotated before and after, and their difference
@@ -35,9 +37,9 @@ class _Check(ABC):
     """Logits under rotations of the grid: exact, nothing interpolated."""
     layers_grid: list[LayerError]
     """Errors of layers under rotations of the grid."""
-    layers_arbitrary: list[LayerError]
-    """Errors of layers under random rotations, on smooth analytic scenes; empty for anisotropic voxels, between which
-    splines cannot interpolate."""
+    layers_arbitrary: list[LayerBudget]
+    """Error budget of the layers under random rotations, on smooth analytic scenes; empty for anisotropic voxels,
+    between which splines cannot interpolate."""
 
     @property
     @abstractmethod
@@ -115,7 +117,7 @@ def check_classifier(
         arbitrary=logit_change(model, x, some, mode=mode),
         interpolation=interpolation_change(model, x, some, mode=mode),
         layers_grid=layer_errors(model, few, [(R, rotate_input(model, few, R)) for R in _not_involutions(grid)]),
-        layers_arbitrary=scene_errors(model, x, some[:3], seed=seed),
+        layers_arbitrary=scene_budget(model, x, some[:3], seed=seed),
         angles=[float(angle) for angle in angles],
         accuracy=accuracy_by_angle(model, x, labels, angles, mode=mode, progress=progress),
     )
@@ -157,31 +159,31 @@ def check_segmentation(
             [logit_change(model, _part_that_fits(model, case.x, memory)[None], grid) for case in cases[:_LAYER_CASES]]
         ),
         layers_grid=layer_errors(model, pieces, [(R, rotate_input(model, pieces, R)) for R in grid]),
-        layers_arbitrary=scene_errors(model, pieces, some[:3], seed=seed) if len(set(spacing or ())) < 2 else [],
+        layers_arbitrary=scene_budget(model, pieces, some[:3], seed=seed) if len(set(spacing or ())) < 2 else [],
         sweep=sweeps[0],
         control=sweeps[1] if control else None,
     )
 
 
-def scene_errors(
+def scene_budget(
     model: nn.Module,
     samples: Float[Tensor, "batch channels *space"],
     rotations: Sequence[Float[Tensor, "dim dim"]],
     *,
     seed: int = 0,
-) -> list[LayerError]:
-    """Errors of layers on smooth analytic scenes: no input is interpolated.
+) -> list[LayerBudget]:
+    """Error budget of the layers on smooth analytic scenes: no input is interpolated.
 
     A trained model expects inputs like its training data, so scenes match the size, scale and sign of ``samples``.
     """
-    size = tuple(samples.shape[2:])
-    scene = blobs(input_type(model), batch=_LAYER_SAMPLES, sigma=2.0, extent=min(size) / 8, seed=seed)
+    size, in_type = tuple(samples.shape[2:]), input_type(model)
+    batch = _SCENES[in_type.group.dim]
+    scene = blobs(in_type, batch=batch, sigma=2.0, extent=min(size) / 8, seed=seed)
     if samples.min() >= 0:
         scene = replace(scene, amplitudes=scene.amplitudes.abs())
     strength = (samples.double().square().mean() / scene.sample(size).square().mean()).sqrt().cpu()
     scene = replace(scene, amplitudes=scene.amplitudes * strength)
-    rotated = [(R, scene.rotate(R).sample(size).to(samples)) for R in rotations]
-    return layer_errors(model, scene.sample(size).to(samples), rotated)
+    return error_budget(model, scene, size, rotations, like=samples)
 
 
 def _not_involutions(grid: Sequence[Float[Tensor, "dim dim"]]) -> list[Tensor]:

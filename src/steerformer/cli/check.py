@@ -14,6 +14,8 @@ from steerformer.cli.console import Overrides, RunArgument, console, one_line_er
 if TYPE_CHECKING:
     from steerformer.audit import ClassifierCheck, DiceSweep, SegmentationCheck, SweepScores
 
+_ROUNDING = 1e-4
+
 
 def check(
     run: RunArgument,
@@ -43,9 +45,11 @@ def check(
     interpolation alone explains: by over 5 or 20 percentage points.
 
     Other rotations are measured on test samples, which have to be
-    interpolated, and layer by layer on smooth analytic scenes. Accuracy
-    against angle starts from upright test samples, where the data set has
-    them.
+    interpolated, and layer by layer on smooth analytic scenes: the error
+    after each layer, and the error that it adds by itself, with its input
+    rotated as it should be, in total and for each degree beside the degree's
+    share of the energy. Accuracy against angle starts from upright test
+    samples, where the data set has them.
 
     Segmentations are rotated back and compared with those of the upright
     samples and with the true labels: Dice against angle. 'interpolation
@@ -68,6 +72,8 @@ def check(
         )
     console.print(_logits_table(found))
     console.print(_layers_table(found))
+    if by_degree := _degrees_table(found):
+        console.print(by_degree)
     console.print(_angles_table(found))
     say(f"wrote {folder / 'check.json'} and {folder / 'check.png'}")
     verdict = found.verdict
@@ -101,13 +107,28 @@ def _logits_table(found: "ClassifierCheck | SegmentationCheck") -> Table:
 
 def _layers_table(found: "ClassifierCheck | SegmentationCheck") -> Table:
     title = "Relative equivariance error of each layer"
-    table = Table("layer", "grid", "grid rotations", "random rotations", "compared", title=title, box=SIMPLE_HEAD)
-    smooth = {error.name: error for error in found.layers_arbitrary}
+    table = Table("layer", "grid", "grid rotations", "random rotations", "added", title=title, box=SIMPLE_HEAD)
+    budgets = {budget.name: budget for budget in found.layers_arbitrary}
     for error in found.layers_grid:
-        other = smooth.get(error.name)
-        cells = (f"{other.total:.1e}", other.compared) if other else ("-", "-")
-        size = "x".join(map(str, error.grid)) or "-"
-        table.add_row(error.name, size, f"{error.total:.1e}", *cells)
+        budget = budgets.get(error.name)
+        errors = (budget.total, budget.added) if budget else (None, None)
+        cells = ["-" if value is None else f"{value:.1e}" for value in (error.total, *errors)]
+        table.add_row(error.name, "x".join(map(str, error.grid)) or "-", *cells)
+    return table
+
+
+def _degrees_table(found: "ClassifierCheck | SegmentationCheck") -> Table | None:
+    """Layers with features of several degrees that add an error."""
+    shown = [budget for budget in found.layers_arbitrary if len(budget.degrees) > 1 and (budget.added or 0) > _ROUNDING]
+    if not shown:
+        return None
+    degrees = sorted({degree for budget in shown for degree in budget.degrees})
+    title = "Added error / share of the energy, by degree [%]"
+    table = Table("layer", *(f"degree {degree}" for degree in degrees), title=title, box=SIMPLE_HEAD)
+    for budget in shown:
+        parts = [budget.degrees.get(degree) for degree in degrees]
+        cells = ["-" if part is None else f"{100 * (part.added or 0):.2g} / {100 * part.energy:.0f}" for part in parts]
+        table.add_row(budget.name, *cells)
     return table
 
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from steerformer import data
 from steerformer.api import open_run, train
 from steerformer.audit import (
-    LayerError,
+    LayerBudget,
     LogitChange,
     accuracy_by_angle,
     logit_change,
     random_rotations,
-    scene_errors,
+    scene_budget,
     some_samples,
     upright,
 )
@@ -58,7 +58,7 @@ class Measured:
     """Largest relative change of the logits under rotations by multiples of 90 degrees; nothing interpolated."""
     rotated_digits: LogitChange
     """Change of the logits under random rotations of digits, interpolated."""
-    layers: list[LayerError]
+    layers: list[LayerBudget]
     """Errors on smooth scenes at random angles, the logits last."""
     accuracy: list[float]
     """On upright digits rotated by each of ``ANGLES``."""
@@ -134,7 +134,7 @@ def measure(name: str, folder: Path) -> Measured:
         seconds_per_batch=_seconds_per_batch(model, x[:_BATCH], labels[:_BATCH]),
         grid_rotations=logit_change(model, x[:100], group.grid_rotations()[1:]).worst,
         rotated_digits=logit_change(model, x[:200], random_rotations(group, 4)),
-        layers=scene_errors(model, x, random_rotations(group, 4)),
+        layers=scene_budget(model, x, random_rotations(group, 4)),
         accuracy=accuracy_by_angle(model, x, labels, ANGLES)["plane"],
     )
 
