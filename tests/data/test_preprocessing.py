@@ -71,14 +71,14 @@ def test_normalization_over_all_voxels():
     assert_close(found.std(dim=(1, 2, 3), correction=0), torch.ones(2))
 
 
-@pytest.mark.parametrize("method", ["nonzero", "image"])
+@pytest.mark.parametrize("method", ["background", "nonzero", "image"])
 def test_constant_and_empty_channels_become_zero(method):
     x = torch.stack([torch.zeros(4, 4), torch.full((4, 4), 3.0)])
     assert_close(normalize(x, method), torch.zeros(2, 4, 4))
 
 
 @pytest.mark.parametrize("shape, spacing", [((16, 13), 0.7), ((9, 10, 11), 1.7)])
-@pytest.mark.parametrize("method", ["nonzero", "image"])
+@pytest.mark.parametrize("method", ["background", "nonzero", "image"])
 def test_constant_channels_become_zero_after_resampling(method, shape, spacing):
     found = preprocess(torch.full((1, *shape), 100.1), (1.0,) * len(shape), config(normalize=method, spacing=spacing))
     assert not found.x.any()
@@ -93,7 +93,7 @@ def test_normalization_is_computed_in_double_precision(method):
         assert torch.equal(result, expected.where(chosen, 0).float())
 
 
-@pytest.mark.parametrize("method", ["nonzero", "image"])
+@pytest.mark.parametrize("method", ["background", "nonzero", "image"])
 def test_normalization_takes_little_more_memory_than_its_result(method):
     x = torch.rand(1, 128, 128, 128)
     normalize(x[:, :2], method)

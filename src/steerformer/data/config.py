@@ -13,6 +13,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Root = Annotated[Path, AfterValidator(Path.expanduser)] | None
 AnyRotation = Literal["none", "any"]
 ObjectRotation = Literal["none", "z", "so3"]
+Normalization = Literal["background", "nonzero", "image", "none"]
 _COUNT_OR_FRACTION = "expected a number of cases, or a fraction of them from 0 to 1"
 
 
@@ -136,11 +137,14 @@ class SegmentationDataConfig(Config):
     """Folder of the data."""
     channels: Positive | None = None
     """Expected channels (modalities); null for as many as the files have."""
-    normalize: Literal["nonzero", "image", "none"] = "nonzero"
-    """Intensity normalization of each channel to mean 0 and standard deviation 1. nonzero: over nonzero values, and
-    zeros stay 0. image: over all values. none: unchanged, images from 0 to 1."""
+    normalize: Normalization = "background"
+    """Intensity normalization of each channel to a standard deviation of 1. background: of the foreground; the
+    background, the median of the border, becomes 0, which is also what lies outside a scan, in padding and around
+    rotated scans. nonzero: of nonzero values, whose mean becomes 0; zeros stay 0. image: of all values, whose mean
+    becomes 0. none: unchanged, images from 0 to 1."""
     crop: Count | None = None
-    """Crop to the voxels that are nonzero in some channel, plus a margin of this many; null does not crop."""
+    """Crop to the voxels that differ from the background in some channel, plus a margin of this many; null does not
+    crop."""
     size: Sizes | None = None
     """Resample every case to this many pixels or voxels along each axis; one number counts for all axes; null keeps
     each shape. Dice and HD95 are measured on this grid."""
@@ -157,7 +161,12 @@ class SegmentationDataConfig(Config):
     the edges of the cases, so that a network does not mistake the edge of a scan, which differs from scan to scan, for
     a landmark."""
     train_rotation: AnyRotation = "none"
-    """any: rotate every training case by a new random rotation in each epoch."""
+    """any: rotate every training case by a new random rotation in each epoch, by cubic splines."""
+    train_scaling: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Enlarge or shrink every training case by a new random factor of up to 1 plus this; 0 for none."""
+    train_intensity: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Random contrast and gamma of every channel of a training case, factors and exponents of up to 1 plus this; 0 for
+    none."""
     test_rotation: AnyRotation = "none"
     """any: rotate each validation and test case by one random rotation, by cubic splines; the grid grows so that
     nothing is cut off, and the new voxels are 0 and background."""
@@ -186,9 +195,6 @@ class PH2Config(SegmentationDataConfig):
     """Folder of the unpacked archive, or an .npz file with images, masks and ids."""
     channels: Positive | None = 3
     """3 for color, 1 for luminance."""
-    normalize: Literal["nonzero", "image", "none"] = "image"
-    """Intensity normalization of each channel to mean 0 and standard deviation 1. image: over all values. nonzero:
-    over nonzero values. none: 0 to 1."""
     size: Sizes | None = (144, 192)
     """Height and width to which all photographs are resampled; null keeps their own, about 575 by 765."""
     train: Part | None = 100

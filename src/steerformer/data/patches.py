@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from steerformer.data.affine import AffineMap
 from steerformer.data.cached_case import CachedCase
-from steerformer.fields import sample_at, voxel_coordinates
 
 IGNORE = -100
 """Label of the padding around a case; losses and scores leave it out."""
@@ -37,11 +37,9 @@ def centered_corner(shape: Sequence[int], target: Sequence[int]) -> list[int]:
 
 
 def read_patch(
-    case: CachedCase, corner: Sequence[int], shape: Sequence[int], padding_label: int, R: Tensor | None = None
+    case: CachedCase, corner: Sequence[int], shape: Sequence[int], padding_label: int
 ) -> tuple[Tensor, Tensor]:
-    """``x`` (channels, \\*shape) and ``labels`` (\\*shape) of a patch, rotated by ``R`` about its center if given."""
-    if R is not None:
-        return _rotated_patch(case, corner, shape, padding_label, R)
+    """``x`` (channels, \\*shape) and ``labels`` (\\*shape) of a patch."""
     ends = [start + size for start, size in zip(corner, shape, strict=True)]
     box = [slice(max(start, 0), min(end, n)) for start, end, n in zip(corner, ends, case.shape, strict=True)]
     x, labels = case.read(box)
@@ -50,22 +48,18 @@ def read_patch(
     return F.pad(x, pads), F.pad(labels.long(), pads, value=padding_label)
 
 
-def _rotated_patch(
-    case: CachedCase, corner: Sequence[int], shape: Sequence[int], padding_label: int, R: Tensor
+def read_rotated_patch(
+    case: CachedCase, corner: Sequence[int], shape: Sequence[int], padding_label: int, R: Tensor, scale: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Only the box that the rotated patch touches is read."""
-    steps = torch.tensor(case.spacing, dtype=torch.float64)
+    """``x`` and ``labels`` of a patch, rotated by ``R`` about its center and enlarged by ``scale``.
+
+    Only the box that the rotated patch touches is read.
+    """
     center = torch.tensor(corner) + (torch.tensor(shape) - 1) / 2
-    places = voxel_coordinates(shape, case.spacing) @ R / steps + center  # row vectors: R^-1 x
-    low, high = places.flatten(0, -2).aminmax(dim=0)
-    size = torch.tensor(case.shape)
-    first = low.floor().long().clamp_min(0).minimum(size - 1)
-    last = high.ceil().long().clamp_min(0).minimum(size - 1)
-    x, labels = case.read([slice(a, b + 1) for a, b in zip(first.tolist(), last.tolist(), strict=True)])
-    places = (places - (first + last) / 2).float()[None]
-    rotated = sample_at(x[None], places)[0]
-    found = sample_at(labels[None, None].float() + 1, places, mode="nearest")[0, 0].long() - 1  # 0 is outside
-    return rotated, torch.where(found < 0, padding_label, found)
+    box, grid = AffineMap.of_rotation(R, case.spacing, center, shape, scale=scale).within(case.shape)
+    x, labels = case.read(box)
+    inside = grid.inside(labels.shape)
+    return grid.values(x), grid.labels(labels).long().where(inside, padding_label)
 
 
 def _start_range(n: int, size: int, over_edges: bool) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from steerformer.data.background import Background, measure_background
 from steerformer.data.config import SegmentationDataConfig
 from steerformer.io.errors import DataError
 from steerformer.io.formats import require_kind
@@ -106,11 +107,19 @@ def resample(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def foreground_box(x: Tensor, margin: int | None) -> tuple[slice, ...]:
-    """Bounding box of all nonzero voxels plus ``margin``; the whole scan if ``margin`` is ``None``."""
+    """Bounding box of the foreground of all channels plus ``margin``; the whole scan if ``margin`` is ``None``.
+
+    See :mod:`steerformer.data.background`.
+    """
     shape = x.shape[1:]
-    found = (x != 0).any(dim=0)
-    if margin is None or not found.any():
-        return tuple(slice(0, n) for n in shape)
+    whole = tuple(slice(0, n) for n in shape)
+    if margin is None:
+        return whole
+    found = torch.zeros(shape, dtype=torch.bool)
+    for channel in x:
+        found |= measure_background(channel).foreground(channel)
+    if not found.any():
+        return whole
     box = []
     for axis, n in enumerate(shape):
         others = [other for other in range(len(shape)) if other != axis]
@@ -120,7 +129,7 @@ def foreground_box(x: Tensor, margin: int | None) -> tuple[slice, ...]:
 
 
 def normalize(x: Tensor, method: str) -> Tensor:
-    """Channels of mean 0 and standard deviation 1, over all voxels (``"image"``) or nonzero ones (``"nonzero"``).
+    """Channels of standard deviation 1; ``method`` as in :class:`~steerformer.data.config.SegmentationDataConfig`.
 
     A constant channel becomes 0. Works plane by plane, since double-precision copies of a whole scan would take ten
     times its memory.
@@ -129,20 +138,32 @@ def normalize(x: Tensor, method: str) -> Tensor:
         return x
     done = torch.zeros_like(x)
     for channel, result in zip(x, done, strict=True):
-        mean, deviation = _moments(channel, method)
+        background = measure_background(channel) if method == "background" else None
+        counted = _counted(channel, method, background)
+        mean, deviation = _moments(channel, counted)
+        zero = mean if background is None else background.level
         largest = max(-float(channel.min()), float(channel.max()))
         if deviation > _CONSTANT * largest:
-            for plane, target in zip(channel, result, strict=True):
-                scaled = ((plane.double() - mean) / deviation).to(x)
-                target.copy_(scaled if method == "image" else scaled.where(plane != 0, 0))
+            for place, plane in enumerate(channel):
+                result[place] = (plane.double() - zero) / deviation
+            if method == "nonzero":
+                result[channel == 0] = 0
     return done
 
 
-def _moments(channel: Tensor, method: str) -> tuple[float, float]:
+def _counted(channel: Tensor, method: str, background: Background | None) -> Tensor | None:
+    """Voxels that count in mean and standard deviation; ``None`` for all."""
+    if background is not None:
+        return background.foreground(channel)
+    return None if method == "image" else channel != 0
+
+
+def _moments(channel: Tensor, counted: Tensor | None) -> tuple[float, float]:
     """Mean and standard deviation of the voxels that count; 0 and 0 if there are none."""
 
     def values() -> Iterator[Tensor]:
-        return ((plane if method == "image" else plane[plane != 0]).double() for plane in channel)
+        planes = channel if counted is None else (plane[kept] for plane, kept in zip(channel, counted, strict=True))
+        return (plane.double() for plane in planes)
 
     if not (count := sum(part.numel() for part in values())):
         return 0.0, 0.0

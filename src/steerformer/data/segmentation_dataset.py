@@ -9,7 +9,7 @@ from torch import Tensor
 from steerformer.data.cached_case import CachedCase
 from steerformer.data.config import SegmentationDataConfig
 from steerformer.data.dataset import SeededDataset
-from steerformer.data.patches import IGNORE, centered_corner, patch_corner, read_patch
+from steerformer.data.patches import IGNORE, centered_corner, patch_corner, read_patch, read_rotated_patch
 from steerformer.data.rotation import rotate_labels, rotate_scan
 from steerformer.groups import SO2, SO3
 from steerformer.io.scans import Scan
@@ -84,12 +84,35 @@ class SegmentationDataset(SeededDataset):
         case, config, random = self.cases[index], self.config, self.generator(index)
         R = _random_rotation(len(shape), random) if config.train_rotation == "any" else None
         over_edges = config.padding_label == "background"
+        padding_label = 0 if over_edges else IGNORE
         if config.patch_size is None:
             corner = centered_corner(case.shape, shape)
         else:
             corner = patch_corner(case, shape, random, foreground=config.foreground, over_edges=over_edges)
-        return read_patch(case, corner, shape, 0 if over_edges else IGNORE, R)
+        if R is None and not config.train_scaling:
+            x, labels = read_patch(case, corner, shape, padding_label)
+        else:
+            R = torch.eye(len(shape), dtype=torch.float64) if R is None else R
+            scale = _random_factor(config.train_scaling, random)
+            x, labels = read_rotated_patch(case, corner, shape, padding_label, R, scale)
+        return random_intensities(x, config.train_intensity, random), labels
 
 
 def _random_rotation(dim: int, random: torch.Generator) -> Tensor:
     return (SO2 if dim == 2 else SO3).random_rotation(random)
+
+
+def _random_factor(strength: float, random: torch.Generator) -> float:
+    """A factor from ``1 / (1 + strength)`` to ``1 + strength``, uniform in its logarithm."""
+    return (1 + strength) ** (2 * float(torch.rand((), generator=random)) - 1) if strength else 1.0
+
+
+def random_intensities(x: Tensor, strength: float, random: torch.Generator) -> Tensor:
+    r"""Random contrast and gamma of every channel, $c\, \mathrm{sign}(x) |x|^\gamma$, which keep 0, the background."""
+    if not strength:
+        return x
+    changed = [
+        _random_factor(strength, random) * channel.sign() * channel.abs() ** _random_factor(strength, random)
+        for channel in x
+    ]
+    return torch.stack(changed)

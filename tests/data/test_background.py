@@ -1,0 +1,74 @@
+"""The background of scans: found whatever its value and noise, zero after normalization, and cropped away."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from steerformer.data.background import measure_background
+from steerformer.data.config import SegmentationDataConfig
+from steerformer.data.preprocessing import foreground_box, normalize, preprocess
+
+HEAD = (slice(6, 20), slice(5, 18), slice(8, 21))
+
+
+def head(*, level, noise, dim=3, seed=0):
+    """A head of intensities around ``level + 100`` in a noisy background."""
+    random = np.random.default_rng(seed)
+    x = level + noise * random.standard_normal((26,) * dim)
+    x[HEAD[:dim]] = level + 100 + 10 * random.standard_normal(x[HEAD[:dim]].shape)
+    return torch.from_numpy(x).float()
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("level, noise", [(0.0, 0.0), (-1000.0, 0.0), (-3.0, 0.5), (40.0, 4.0)])
+def test_background_is_measured_and_becomes_zero(level, noise, dim):
+    x = head(level=level, noise=noise, dim=dim)
+    found = measure_background(x)
+    assert found.level == pytest.approx(level, abs=0.2 * noise + 1e-9)
+    assert found.noise == pytest.approx(noise, rel=0.2)
+    result, inside = normalize(x[None], "background")[0], torch.zeros(x.shape, dtype=torch.bool)
+    inside[HEAD[:dim]] = True
+    assert result[~inside].mean().abs() < 0.1 and result[inside].std() == pytest.approx(1, abs=0.1)
+    assert result[inside].mean() == pytest.approx(10, rel=0.1)  # contrast to the background is kept
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("level, noise", [(0.0, 0.0), (-1000.0, 0.0), (-3.0, 0.5), (40.0, 4.0)])
+def test_crop_finds_the_foreground(level, noise, dim):
+    """Noise may cost an edge of the head a voxel, where few neighbors are foreground."""
+    box = foreground_box(head(level=level, noise=noise, dim=dim)[None], 1)
+    for found, expected in zip(box, HEAD[:dim], strict=True):
+        assert abs(found.start - (expected.start - 1)) <= (noise > 0)
+        assert abs(found.stop - (expected.stop + 1)) <= (noise > 0)
+
+
+def test_scans_without_a_background_are_all_foreground():
+    """A crop of an organ has tissue at its border."""
+    x = 100 + 30 * torch.randn(12, 13, 14, generator=torch.Generator().manual_seed(0))
+    found = measure_background(x)
+    assert found.noise is None and found.foreground(x).all()
+    assert foreground_box(x[None], 0) == tuple(slice(0, n) for n in x.shape)
+    assert normalize(x[None], "background").std() == pytest.approx(1, abs=1e-3)
+
+
+def test_masked_scans_that_reach_over_the_edge_have_their_mask_as_background():
+    x = torch.zeros(16, 16, 16)
+    x[:12] = 50 + torch.rand(12, 16, 16)
+    assert measure_background(x).level == 0.0
+    assert foreground_box(x[None], 0) == (slice(0, 12), slice(0, 16), slice(0, 16))
+
+
+def test_channels_have_backgrounds_of_their_own():
+    x = torch.stack([head(level=-3, noise=0.1), head(level=500, noise=0, seed=1)])
+    result = normalize(x, "background")
+    assert_close(result[:, 0, 0].mean(dim=-1), torch.zeros(2), rtol=0, atol=0.05)
+
+
+def test_padding_continues_the_background():
+    """The reason for all this: a patch over the edge of a normalized scan shows no edge."""
+    x = head(level=-3, noise=0.0)
+    for method, jump in (("background", 0.0), ("image", None)):
+        scan = preprocess(x[None], (1.0,) * 3, SegmentationDataConfig(normalize=method)).x
+        edge = (scan[0, 0] - 0).abs().max()
+        assert edge == 0 if jump == 0.0 else edge > 0.3
