@@ -26,6 +26,7 @@ def attention(
     spacing: tuple[float, ...],
     mask: Tensor | None,
     window: Mapping[tuple[int, ...], float] | None = None,
+    qk_norm: float | None = None,
 ) -> Tensor:
     """Output field; gradients propagate to ``x`` and ``parameters``."""
     space, degrees = x.shape[2:], field_type.degrees
@@ -46,20 +47,26 @@ def attention(
     }
     for b, head in itertools.product(range(len(x)), range(num_heads)):
         copies = [slice(head * count // num_heads, (head + 1) * count // num_heads) for count in counts]
+        widths = [c.stop - c.start for c in copies]
+        if scale == "total":
+            widths = [sum(len(piece[0]) * width for piece, width in zip(q, widths, strict=True))] * len(widths)
         for i, at in enumerate(voxels):
             scores, values = [], []
+            query = [q[n][b, :, c, i] / math.sqrt(widths[n]) for n, c in enumerate(copies)]
+            if qk_norm is not None:
+                query = [qk_norm * piece / _norm(query) for piece in query]
             for j, to in enumerate(voxels):
                 if (mask is not None and not mask[(b, *to)]) or (window is not None and not window[to]):
                     continue
                 P = positions[tuple(a - t for a, t in zip(at, to, strict=True))]
                 score = torch.zeros((), dtype=torch.complex128)
                 value = []
+                content = [k[n][b, :, c, j] for n, c in enumerate(copies)]
+                if qk_norm is not None:
+                    content = [piece / _norm(content) for piece in content]
                 for n, c in enumerate(copies):
-                    width = c.stop - c.start
-                    if scale == "total":
-                        width = sum(len(Y) * (c.stop - c.start) for Y, c in zip(P, copies, strict=True))
-                    key = k[n][b, :, c, j] + P[n][:, None] * w_key[n][c]
-                    score = score + (q[n][b, :, c, i].conj() * key).sum() / math.sqrt(width)
+                    key = content[n] + P[n][:, None] * w_key[n][c]
+                    score = score + (query[n].conj() * key).sum()
                     value.append(v[n][b, :, c, j] + P[n][:, None] * w_value[n][c])
                 scores.append(score.abs() + (math.log(window[to]) if window else 0))
                 values.append(value)
@@ -74,6 +81,10 @@ def attention(
 
 
 _LINEAR = ("query", "key", "value", "out")
+
+
+def _norm(pieces: list[Tensor]) -> Tensor:
+    return (sum(piece.abs().square().sum() for piece in pieces) + 1e-3).sqrt()
 
 
 def _complex(pair: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ CASES = {
     "paper-profile": {"radial": "paper"},
     "anisotropic": {"spacing": (1.0, 0.7, 2.5)},
     "windowed": {"key_window": 1.3, "masked": True},
+    "normalized": {"qk_norm": 2.5, "scale": "total"},
 }
 
 
@@ -71,6 +72,7 @@ def test_attention_matches_the_paper(group, case, float64, small_blocks):
         spacing=(sides / sides.log().mean().exp()).tolist(),
         mask=mask,
         window=oracles.window(grid(group), options["key_window"]) if "key_window" in options else None,
+        qk_norm=options.get("qk_norm"),
     )
     towards = torch.randn_like(expected)
     (expected * towards).sum().backward()
@@ -82,6 +84,21 @@ def test_attention_matches_the_paper(group, case, float64, small_blocks):
         single = copy.deepcopy(layer).float()
         for value, exact in zip(outputs_and_gradients(single, x.float(), mask, towards.float()), right, strict=True):
             assert relative(value, exact) < 2e-5, implementation
+
+
+def test_scores_of_content_are_bounded(group):
+    layer = sf.nn.Attention(fields(group), num_heads=2, positional=False, qk_norm=2.0)
+    x = 100 * layer.in_type.randn(2, grid(group))
+    _, weights = layer(x, return_weights=True)
+    assert (weights.amax(-1) / weights.amin(-1)).max() <= math.exp(2.0) * (1 + 1e-4)
+    layer.qk_norm = None
+    assert layer(x, return_weights=True)[1].amax() > 0.99  # the control: without a bound, single voxels are selected
+
+
+@pytest.mark.parametrize("bound", [0, -1.0, math.inf, "two"])
+def test_bound_of_scores_is_checked(bound, unchecked):
+    with pytest.raises(ValueError, match="qk_norm is the largest score of content"):
+        sf.nn.Attention(fields(SO2), num_heads=1, qk_norm=bound)
 
 
 def outputs_and_gradients(layer, x, mask, towards):

@@ -57,6 +57,26 @@ def test_layer_norm_divides_short_vectors_by_eps(group):
     assert_close(layer(10 * x), 10 * x)
 
 
+@KINDS
+def test_floor_keeps_short_vectors_short(group, of):
+    r"""$f / \sqrt{\|f\|^2 + C s^2}$, and nearly the plain norm for long vectors."""
+    layer, plain = sf.nn.LayerNorm(of(group), affine=False, floor=0.3), sf.nn.LayerNorm(of(group), affine=False)
+    x = layer.in_type.randn(3, SIZES[0])
+    for scale in (1e-3, 1.0):
+        y = layer(scale * x).numpy()
+        squares = (scale * x.numpy()) ** 2
+        expected = scale * x.numpy() / np.sqrt(squares.sum(axis=1, keepdims=True) + x.shape[1] * 0.09)
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-12)
+    assert_close(layer(1e4 * x), plain(x), rtol=1e-6, atol=1e-6)
+    assert layer(1e-3 * x).norm() < 1e-2 * plain(1e-3 * x).norm()
+
+
+@pytest.mark.parametrize("floor", [-0.1, np.inf, "low"])
+def test_floor_is_checked(floor, unchecked):
+    with pytest.raises(ValueError, match="floor of LayerNorm"):
+        sf.nn.LayerNorm(gapped(SO2), floor=floor)
+
+
 def batch_norm_by_definition(layer, x):
     """Per copy: mean (scalars only), mean square of the real channels about it, and normalized values."""
     before, parts = complex_pieces(layer.in_type, x), layer.in_type.parts

@@ -104,6 +104,8 @@ def encoder(
         spacing=spacing,
         radial=config.radial,
         key_window=key_window,
+        qk_norm=config.qk_norm,
+        norm_floor=config.norm_floor,
     )
 
 

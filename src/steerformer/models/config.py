@@ -120,6 +120,12 @@ class SteerableConfig(_BlocksConfig):
     radial: RadialName = "soft"
     """Radial profile of positional encodings. paper: the paper's; soft: damped near 0; smooth: smooth at 0 for all
     degrees, meant for classifiers with a window."""
+    qk_norm: Annotated[float, Field(gt=0)] | None = None
+    """Largest attention score of content, by normalizing queries and keys; null for no bound, as in the paper. A bound
+    of 2 or 3 lessens the equivariance error at arbitrary angles."""
+    norm_floor: Annotated[float, Field(ge=0)] = 0.0
+    """Layer norms of the transformer keep voxels small whose channels are below this on average, instead of amplifying
+    the background; 0 as in the paper. 0.5 lessens the equivariance error at arbitrary angles."""
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout of whole copies after attention and after the MLP."""
 

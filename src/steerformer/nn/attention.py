@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from steerformer.constants import ExactConstants
-from steerformer.fields import FieldType, is_integer, require_field_type
+from steerformer.fields import FieldType, as_number, is_integer, require_field_type
 from steerformer.nn.attention_core import (
     AttentionImplementation,
     attend,
@@ -23,6 +23,7 @@ from steerformer.nn.position import PositionalEncoding, Radial
 from steerformer.nn.window import radial_window, require_width
 
 Scale = Literal["paper", "total"]
+_SHORT = 1e-3  # squared norm below which queries and keys are not normalized
 
 
 class Attention(ExactConstants):
@@ -49,6 +50,10 @@ class Attention(ExactConstants):
         key_window: width in voxels of a :class:`RadialWindow` $w_j$ on the keys,
             $a_{ij} = \mathrm{softmax}_j (|s_{ij}| + \log w_j)$. For classifiers: less equivariance error at arbitrary
             angles, but no equivariance to translations.
+        qk_norm: normalize the queries and keys of each head, so that the scores of their content are at most this;
+            ``None`` leaves them as they are. Scores without a bound can select single voxels, and which voxel is
+            selected then depends on how content lies on the grid: with a bound of 2 or 3 there is less equivariance
+            error at arbitrary angles.
         implementation: ``"dense"``, ``"blockwise"`` or ``"auto"``; see :func:`~steerformer.nn.attention_core.attend`.
 
     Shape:
@@ -74,6 +79,7 @@ class Attention(ExactConstants):
         radial: Radial = "soft",
         spacing: Sequence[float] | None = None,
         key_window: float | None = None,
+        qk_norm: float | None = None,
         implementation: AttentionImplementation = "auto",
     ) -> None:
         super().__init__()
@@ -87,6 +93,9 @@ class Attention(ExactConstants):
         self.key_window = None if key_window is None else require_width(key_window)
         if key_window is not None and len(set(spacing or ())) > 1:
             raise ValueError(f"key_window is for isotropic voxels, got spacing {tuple(spacing or ())}.")
+        if qk_norm is not None and not 0 < as_number(qk_norm) < math.inf:
+            raise ValueError(f"qk_norm is the largest score of content, a number above 0, got {qk_norm!r}.")
+        self.qk_norm = None if qk_norm is None else float(qk_norm)
         self.query, self.key, self.value = (Linear(field_type, field_type) for _ in range(3))
         self.out = Linear(field_type, field_type)
         self._runs = degree_runs(field_type, field_type)
@@ -141,6 +150,8 @@ class Attention(ExactConstants):
         if mask is not None:
             mask = _checked_mask(mask, x).flatten(1)
         q, k, v = self._queries_keys_values(x.flatten(2))
+        if self.qk_norm is not None:
+            q, k = self.qk_norm * _unit(q), _unit(k)
         key_map, value_map, table = self._positions(x)
         window = None if self.key_window is None else radial_window(tuple(space), self.key_window, x).flatten()
         mixed = attend(q, k, v, key_map, value_map, table, mask=mask, window=window, implementation=self.implementation)
@@ -152,10 +163,11 @@ class Attention(ExactConstants):
         return out, weights.unflatten(2, space) if return_weights == "max" else weights
 
     def extra_repr(self) -> str:
-        window = "" if self.key_window is None else f", key_window={self.key_window}"
+        options = {"key_window": self.key_window, "qk_norm": self.qk_norm}
+        chosen = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
         return (
             f"{self.in_type}, num_heads={self.num_heads}, scale={self.scale}, implementation={self.implementation}"
-            f"{window}"
+            f"{chosen}"
         )
 
     def _scale(self, copies: int) -> float:
@@ -201,6 +213,11 @@ class Attention(ExactConstants):
 
     def _columns(self, x: Float[Tensor, "batch channels column"]) -> Iterator[Tensor]:
         return to_columns(x.unflatten(1, (1, 2, -1)), self._runs)
+
+
+def _unit(x: Float[Tensor, "batch head component token"]) -> Float[Tensor, "batch head component token"]:
+    """Normalized over components; vectors much shorter than usual stay short."""
+    return x * (x.square().sum(dim=2, keepdim=True) + _SHORT).rsqrt()
 
 
 def _require_heads(field_type: FieldType, num_heads: int) -> None:

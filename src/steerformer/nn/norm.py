@@ -20,10 +20,15 @@ class LayerNorm(nn.Module):
     invariant, so $\mathrm{LN}(\rho(R) f) = \rho(R)\, \mathrm{LN}(f)$ for every rotation. Unlike torch's layer
     normalization it subtracts no mean.
 
+    Positions where a feature map is nearly zero, such as the background of an image, get the same norm as all others:
+    what they hold, mostly errors of interpolation and of the edge of the grid, is amplified. With a ``floor`` $s$ they
+    stay small: the divisor is $\sqrt{\|f(x)\|^2 + C s^2}$.
+
     Args:
         field_type: type of input and output.
         affine: learn $\gamma$; without it this is the paper's formula.
         eps: smallest norm to divide by.
+        floor: $s$, in the units of channels; 0 is the paper's formula.
 
     Shape:
         - Input: $(N, C, *)$ with batch size $N$, $C$ = ``field_type.channels`` and spatial axes $*$, or none.
@@ -35,26 +40,34 @@ class LayerNorm(nn.Module):
     torch.Size([2, 24, 16, 16])
     """
 
-    def __init__(self, field_type: FieldType, *, affine: bool = True, eps: float = 1e-6) -> None:
+    def __init__(self, field_type: FieldType, *, affine: bool = True, eps: float = 1e-6, floor: float = 0.0) -> None:
         super().__init__()
         require_field_type(field_type, "LayerNorm")
         _require_eps(eps)
+        if not 0 <= as_number(floor) < math.inf:
+            raise ValueError(f"the floor of LayerNorm is a finite number >= 0, got {floor!r}.")
         self.in_type = self.out_type = field_type
-        self.eps = eps
+        self.eps, self.floor = eps, float(floor)
         start = torch.full((field_type.copies,), math.sqrt(field_type.channels))
         self.weight = nn.Parameter(start) if affine else None
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         """Normalize a field of type ``in_type``."""
         self.in_type.require_channels(x)
-        inverse = length(x, least=self.eps).reciprocal()[:, None]
+        inverse = self._inverse_norm(x)[:, None]
         if self.weight is None:
             return x * inverse
         factors = spread(self.in_type, self.weight).view(1, -1, *(1 for _ in x.shape[2:]))
         return x * inverse * factors
 
+    def _inverse_norm(self, x: Tensor) -> Tensor:
+        if not self.floor:
+            return length(x, least=self.eps).reciprocal()
+        return (x.square().sum(dim=1) + max(self.in_type.channels * self.floor**2, self.eps**2)).rsqrt()
+
     def extra_repr(self) -> str:
-        return f"{self.in_type}, affine={self.weight is not None}, eps={self.eps}"
+        floor = f", floor={self.floor}" if self.floor else ""
+        return f"{self.in_type}, affine={self.weight is not None}, eps={self.eps}{floor}"
 
 
 class BatchNorm(nn.Module):

@@ -75,6 +75,7 @@ class TransformerBlock(nn.Module):
         dropout: probability of :class:`FieldDropout` on the output of both branches.
         gain: factor of both branches' last weights at initialization; the default suits eight blocks
             (``docs/theory.md``).
+        norm_floor: ``floor`` of both :class:`LayerNorm`\ s.
         attention: further options of :class:`Attention`, such as ``spacing``.
 
     Shape:
@@ -98,12 +99,13 @@ class TransformerBlock(nn.Module):
         hidden: FieldType | None = None,
         dropout: float = 0.0,
         gain: float = 1 / math.sqrt(2 * _STEADY_DEPTH),
+        norm_floor: float = 0.0,
         **attention: Any,
     ) -> None:
         super().__init__()
         require_field_type(field_type, "TransformerBlock")
         self.in_type = self.out_type = field_type
-        self.attention_norm, self.mlp_norm = LayerNorm(field_type), LayerNorm(field_type)
+        self.attention_norm, self.mlp_norm = (LayerNorm(field_type, floor=norm_floor) for _ in range(2))
         self.attention = Attention(field_type, num_heads=num_heads, **attention)
         self.mlp = MLP(field_type, hidden=hidden)
         self.dropout = FieldDropout(field_type, p=dropout) if dropout else nn.Identity()
