@@ -16,9 +16,33 @@ def test_even_kernels_are_rejected():
         monai_unet(SO2, kernel_size=4)
 
 
-@pytest.fixture
-def control(group):
-    return monai_unet(group)
+@pytest.fixture(params=["unet", "dynunet"])
+def control(group, request):
+    options = {"architecture": "dynunet", "channels": [4, 4, 8], "norm": "instance"}
+    return monai_unet(group, **(options if request.param == "dynunet" else {}))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"deep_supervision": True}, "deep_supervision needs architecture: dynunet"),
+        ({"architecture": "dynunet", "channels": [4, 8]}, r"at least 3 levels, got \[4, 8\]"),
+    ],
+)
+def test_impossible_options_are_rejected(options, message):
+    with pytest.raises(ConfigError, match=message):
+        monai_unet(SO2, **options)
+
+
+def test_coarser_levels_predict_in_training_mode_only(group):
+    options = {"architecture": "dynunet", "channels": [4, 4, 8], "norm": "instance"}
+    model, plain = (monai_unet(group, **options, deep_supervision=deep) for deep in (True, False))
+    x = model.in_type.randn(2, (9, 13, 12)[: group.dim])
+    logits = model.train()(x)
+    assert logits.shape == (2, 2, 3, *x.shape[2:])
+    plain.load_state_dict({key: value for key, value in model.state_dict().items() if key in plain.state_dict()})
+    assert torch.allclose(logits[:, 0], plain.train()(x), atol=1e-5)
+    assert torch.equal(model.eval()(x), plain.eval()(x))
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 7, 7), (13, 22, 3), (8, 8, 8)])
@@ -38,7 +62,7 @@ def test_multiples_of_the_stride_are_not_padded(control):
 
 def test_types_and_stride(control):
     assert control.out_type == sf.FieldType.image(control.in_type.group, 3)
-    assert control.stride == 2
+    assert control.stride == 2 ** (len(control.config.channels) - 1)
 
 
 def test_save_and_load(control, tmp_path):

@@ -12,6 +12,7 @@ from steerformer.config import ConfigError
 from steerformer.models.summary import count
 from steerformer.runs import load_experiment
 from steerformer.testing import assert_equivariant
+from steerformer.training.losses import deeply_supervised
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +43,16 @@ def built(name):
 def test_experiments_of_the_paper_have_presets():
     assert set(PAPER) <= set(models.presets())
     assert {name.replace("-paper", "-cpu") for name in PAPER} <= set(models.presets())
-    hippocampus = {f"hippocampus-{kind}-cpu" for kind in ("transformer-l2", "convolution-l2", "monai")}
-    assert {"ph2-monai-cpu", *hippocampus} <= set(models.presets())
+    hippocampus = {f"hippocampus-{kind}-cpu" for kind in ("transformer-l2", "convolution-l2", "monai", "dynunet")}
+    rivals = {"hippocampus-monai-rotated-cpu", "hippocampus-dynunet-rotated-cpu", "rotmnist-cnn-rotated-cpu"}
+    assert {"ph2-monai-cpu", *hippocampus, *rivals} <= set(models.presets())
+
+
+@pytest.mark.parametrize("name", [name for name in models.presets() if "-rotated-" in name])
+def test_rivals_that_learn_rotations_are_the_controls_with_rotations(name):
+    rival, control = load_experiment(name), load_experiment(name.replace("-rotated", ""))
+    assert rival.model == control.model
+    assert rival.data.train_rotation == "any" or rival.data.augment == "rotate"
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -78,14 +87,15 @@ def test_every_unet_takes_a_training_step_and_is_equivariant(name):
     space = (model.stride + 2, *[model.stride + 1] * (model.in_type.group.dim - 1))
     x = model.in_type.randn(1, space)
     take_step(model, x, torch.randint(model.config.classes, (1, *space)))
-    if "monai" not in name:
+    if model.config.kind != "monai":
         assert_equivariant(model, size=space, batch=1, rotations=model.in_type.group.grid_rotations()[1:3])
 
 
 def take_step(model, x, y):
     before = [parameter.detach().clone() for parameter in model.parameters()]
     optimizer = torch.optim.AdamW(model.parameters())
-    loss = F.cross_entropy(model(x), y)
+    logits = model(x)
+    loss = F.cross_entropy(logits, y) if logits.ndim == y.ndim + 1 else deeply_supervised(F.cross_entropy, logits, y)
     loss.backward()
     optimizer.step()
     assert loss.isfinite()

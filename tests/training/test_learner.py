@@ -55,6 +55,27 @@ def test_step_is_that_of_adam(float64):
     assert_close(model.state_dict(), twin.state_dict())
 
 
+def test_deep_supervision_halves_the_weight_of_each_coarser_level(float64):
+    """Oracle: the losses of both levels by hand; the score counts the finest level."""
+
+    class Levels(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.levels = nn.ModuleList(nn.Conv2d(1, 3, 3, padding=1) for _ in range(2))
+
+        def forward(self, x):
+            return torch.stack([level(x) for level in self.levels], dim=1)
+
+    model, x, labels = Levels(), torch.randn(2, 1, 6, 5), torch.randint(3, (2, 6, 5))
+    with torch.no_grad():
+        fine, coarse = model(x).unbind(dim=1)
+    expected = (F.cross_entropy(fine, labels) + 0.5 * F.cross_entropy(coarse, labels)) / 1.5
+    learner = make_learner(model, SegmentationTask)
+    loss, counts = learner.step([(x, labels)], 0.1)
+    assert loss == pytest.approx(expected.item())
+    assert counts == learner.task.counts(fine, labels)
+
+
 def test_segmentation_step_adds_up_its_parts(float64):
     model = nn.Conv2d(1, 3, 3, padding=1)
     learner = make_learner(model, SegmentationTask, loss="cross_entropy+dice")

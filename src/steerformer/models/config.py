@@ -251,10 +251,13 @@ class CNNConfig(_GridConfig):
 
 
 class MonaiUNetConfig(Config):
-    """MONAI's UNet, which is not equivariant: the control for segmentation."""
+    """MONAI's UNet or DynUNet, which are not equivariant: the controls for segmentation."""
 
     kind: Literal["monai"] = "monai"
     """Selects this model."""
+    architecture: Literal["unet", "dynunet"] = "unet"
+    """unet: MONAI's UNet with residual units; dynunet: MONAI's DynUNet, the network of nnU-Net, with two convolutions
+    and leaky ReLUs per level."""
     group: Literal["SO2", "SO3"]
     """SO2 for images, SO3 for volumes."""
     in_channels: Positive = 1
@@ -268,7 +271,9 @@ class MonaiUNetConfig(Config):
     kernel_size: Positive = 3
     """Kernel size, odd."""
     residual_units: Annotated[int, Field(ge=0)] = 2
-    """Convolutions of the residual unit of each level."""
+    """unet: convolutions of the residual unit of each level."""
+    deep_supervision: bool = False
+    """dynunet: in training, coarser levels predict as well, and the loss counts level n with weight 2^-n."""
     norm: Literal["batch", "instance"] = "batch"
     """Batch or instance normalization."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -278,6 +283,14 @@ class MonaiUNetConfig(Config):
     def _require_odd_kernel(self) -> "MonaiUNetConfig":
         if self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {self.kernel_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _require_levels_for_deep_supervision(self) -> "MonaiUNetConfig":
+        if self.deep_supervision and self.architecture != "dynunet":
+            raise ValueError("deep_supervision needs architecture: dynunet")
+        if self.architecture == "dynunet" and len(self.channels) < 3:
+            raise ValueError(f"dynunet needs channels of at least 3 levels, got {list(self.channels)}")
         return self
 
 

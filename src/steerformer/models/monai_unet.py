@@ -1,4 +1,4 @@
-"""The control for segmentation: MONAI's UNet, which is not equivariant to rotations."""
+"""The controls for segmentation: MONAI's UNet and DynUNet, which are not equivariant to rotations."""
 
 from collections.abc import Sequence
 
@@ -13,44 +13,78 @@ from steerformer.nn.ops import require_space
 
 
 class MonaiUNet(nn.Module):
-    """MONAI's UNet with the interface of :class:`~steerformer.models.UNet`, for grids of any size.
+    """MONAI's UNet or DynUNet with the interface of :class:`~steerformer.models.UNet`, for grids of any size.
+
+    With deep supervision, in training mode, logits have an axis of levels, ``(batch, level, class, *space)``: the
+    finest first, all on the grid of the input.
 
     Args:
         config: channels and options.
     """
 
     def __init__(self, config: MonaiUNetConfig) -> None:
-        from monai.networks.nets.unet import UNet  # deferred: the import takes seconds
-
         super().__init__()
         self.config = config
         group = GROUPS[config.group]
         self.in_type = FieldType.image(group, config.in_channels)
         self.out_type = FieldType.image(group, config.classes)
-        steps = len(config.channels) - 1
-        self.stride = config.pool**steps
-        self.net: nn.Module = UNet(
-            spatial_dims=group.dim,
-            in_channels=config.in_channels,
-            out_channels=config.classes,
-            channels=config.channels,
-            strides=(config.pool,) * steps,
-            kernel_size=config.kernel_size,
-            up_kernel_size=config.kernel_size,
-            num_res_units=config.residual_units,
-            norm=config.norm,
-            dropout=config.dropout,
-        )
+        self.stride = config.pool ** (len(config.channels) - 1)
+        self.net = (_unet if config.architecture == "unet" else _dynunet)(config, group.dim)
 
-    def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch classes *space"]:
+    def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch *logits"]:
         """Logits of every voxel."""
         require_space(self.in_type, x, "MonaiUNet")
         space = x.shape[2:]
         margins = [_margins(n, self.stride) for n in space]
         logits: Tensor = self.net(F.pad(x, [margin for both in reversed(margins) for margin in both]))
-        for axis, (n, (before, _)) in enumerate(zip(space, margins, strict=True), start=2):
+        if self.config.architecture == "dynunet":
+            heads: list[Tensor] = self.net.heads  # type: ignore[assignment]
+            heads[:] = [x.new_zeros(1)] * len(heads)  # it keeps logits of coarser levels, which cannot be copied
+        for axis, (n, (before, _)) in enumerate(zip(space, margins, strict=True), start=-len(space)):
             logits = logits.narrow(axis, before, n)
         return logits
+
+
+def _unet(config: MonaiUNetConfig, dim: int) -> nn.Module:
+    from monai.networks.nets.unet import UNet  # deferred: the import takes seconds
+
+    steps = len(config.channels) - 1
+    net: nn.Module = UNet(
+        spatial_dims=dim,
+        in_channels=config.in_channels,
+        out_channels=config.classes,
+        channels=config.channels,
+        strides=(config.pool,) * steps,
+        kernel_size=config.kernel_size,
+        up_kernel_size=config.kernel_size,
+        num_res_units=config.residual_units,
+        norm=config.norm,
+        dropout=config.dropout,
+    )
+    return net
+
+
+def _dynunet(config: MonaiUNetConfig, dim: int) -> nn.Module:
+    from monai.networks.nets.dynunet import DynUNet
+
+    steps = len(config.channels) - 1
+    net: nn.Module = DynUNet(
+        spatial_dims=dim,
+        in_channels=config.in_channels,
+        out_channels=config.classes,
+        kernel_size=(config.kernel_size,) * (steps + 1),
+        strides=(1, *(config.pool,) * steps),
+        upsample_kernel_size=(config.pool,) * steps,
+        filters=config.channels,
+        dropout=config.dropout or None,
+        norm_name=(config.norm, {"affine": True}),
+        deep_supervision=config.deep_supervision,
+        deep_supr_num=max(steps - 1, 1),
+    )
+    for alias in ("input_block", "downsamples", "bottleneck", "upsamples", "deep_supervision_heads"):
+        if hasattr(net, alias):
+            delattr(net, alias)  # skip_layers has them, too: weights would be saved twice
+    return net
 
 
 def _margins(n: int, stride: int) -> Sequence[int]:

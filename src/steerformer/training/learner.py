@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from steerformer.runs.config import TrainingConfig
 from steerformer.training.ema import EMA
+from steerformer.training.losses import deeply_supervised
 from steerformer.training.optimizer import make_optimizer, set_learning_rate
 from steerformer.training.tasks import Task
 
@@ -31,8 +32,8 @@ class Learner:
         loss, counts = 0.0, []
         for i, (x, labels) in enumerate(parts):
             with fabric.no_backward_sync(self.module, enabled=i < len(parts) - 1):
-                logits = self.module(x)
-                part_loss = self.task.loss(logits, labels) / len(parts)
+                logits, part_loss = self._logits_and_loss(x, labels)
+                part_loss = part_loss / len(parts)
                 fabric.backward(part_loss)
             loss += part_loss.item()
             counts.append(self.task.counts(logits.detach(), labels))
@@ -44,6 +45,13 @@ class Learner:
         if self.ema:
             self.ema.update_parameters(self.model)
         return loss, [sum(numbers) for numbers in zip(*counts, strict=True)]
+
+    def _logits_and_loss(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, of the finest level if there are several, and the loss."""
+        logits = self.module(x)
+        if logits.ndim == labels.ndim + 1:
+            return logits, self.task.loss(logits, labels)
+        return logits[:, 0], deeply_supervised(self.task.loss, logits, labels)
 
     def is_finite(self) -> bool:
         """Whether all weights and running statistics are finite, including those of the EMA."""

@@ -23,6 +23,13 @@ def make_loss(name: str, *, label_smoothing: float = 0.0) -> Loss:
     return chosen[0] if len(chosen) == 1 else lambda logits, labels: _added([term(logits, labels) for term in chosen])
 
 
+def deeply_supervised(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss of logits with an axis of levels, ``(batch, level, class, ...)``: level ``n`` has weight ``2^-n``."""
+    weights = [2.0**-level for level in range(logits.shape[1])]
+    terms = [weight * loss(logits[:, level], labels) for level, weight in enumerate(weights)]
+    return _added(terms) / sum(weights)
+
+
 def dice_loss(logits: Float[Tensor, "batch class *space"], labels: Int[Tensor, "batch *space"]) -> Float[Tensor, ""]:
     r"""One minus the Dice score of the probabilities $p$, mean over samples and over all classes but the background.
 
