@@ -1,27 +1,107 @@
 """``steerformer reproduce``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
-from steerformer.cli.console import fail, one_line_errors, say
+from steerformer.cli.console import console, fail, one_line_errors, say
+
+if TYPE_CHECKING:
+    from steerformer.reproduce.efficiency import Planned
+
+_KNOWN = ("results", "efficiency")
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="What to reproduce: results.")],
+    name: Annotated[str, typer.Argument(help="What to reproduce: results or efficiency.")],
     out: Annotated[Path, typer.Option(help="Folder for the page and its figures.")] = Path("docs"),
-    runs: Annotated[Path | None, typer.Option(help="Folder with run folders.")] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(help="Folder with run folders; efficiency: where they are written, runs/efficiency by default."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH", help="efficiency: a data set, rotmnist=PATH or hippocampus=PATH; repeatable."
+        ),
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="efficiency: minutes of each training.")] = 10.0,
+    seeds: Annotated[int, typer.Option(min=1, help="efficiency: trainings of each network and size.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="efficiency: CPU threads.")] = 1,
+    dry_run: Annotated[bool, typer.Option(help="efficiency: only list what would be trained.")] = False,
 ) -> None:
-    """Write results.md: results of runs beside the paper's.
+    """Reproduce a page of the documentation: results.md or efficiency.md.
 
     'steerformer reproduce results --runs runs' adds the metrics of all run
     folders to results.json first; without --runs the page is written from
     results.json alone.
-    """
-    from steerformer.reproduce.results_page import reproduce_results
 
-    if name != "results":
-        fail(f"cannot reproduce {name!r}; known: results.")
+    'steerformer reproduce efficiency --data rotmnist=DIR --data
+    hippocampus=DIR' trains a steerable network and its plain rivals on few
+    and many samples, each for the same number of minutes, tests them upright
+    and rotated, and writes scores against training samples. What is trained
+    already is not trained again; without --data the page is written from
+    efficiency.json alone.
+    """
     with one_line_errors():
-        say(f"wrote {reproduce_results(out, runs)}")
+        if name == "results":
+            from steerformer.reproduce.results_page import reproduce_results
+
+            say(f"wrote {reproduce_results(out, runs)}")
+        elif name == "efficiency":
+            _efficiency(out, runs or Path("runs/efficiency"), data or [], minutes, seeds, threads, dry_run=dry_run)
+        else:
+            fail(f"cannot reproduce {name!r}; known: {', '.join(_KNOWN)}.")
+
+
+def _efficiency(
+    out: Path, runs: Path, data: list[str], minutes: float, seeds: int, threads: int, *, dry_run: bool
+) -> None:
+    from steerformer.cli.training_progress import BarReporter
+    from steerformer.reproduce.efficiency import measure_points, plan
+    from steerformer.reproduce.efficiency_page import save_points, write_page
+    from steerformer.training import Interrupted
+    from steerformer.training.allocator import keep_freed_memory
+
+    keep_freed_memory()
+    planned = plan(_roots(data), runs, seeds=seeds, threads=threads)
+    if dry_run:
+        console.print(_table(planned, minutes))
+        return
+    path = out / "efficiency.json"
+    points = save_points([], path)
+    try:
+        for point in measure_points(planned, minutes=minutes, reporter=lambda: BarReporter(console)):
+            points = save_points([point], path)
+            scores = ", ".join(f"{test} {100 * score:.2f}%" for test, score in point.scores.items())
+            say(f"{point.study}: {point.network}, {point.samples} samples: {scores}, {point.minutes:.1f} min")
+    except Interrupted:
+        say("stopped; the same command resumes.")
+        raise typer.Exit(130) from None
+    if not points:
+        raise ValueError(f"{path} does not exist; measure with --data rotmnist=DIR or --data hippocampus=DIR.")
+    say(f"wrote {write_page(points, out)}")
+
+
+def _roots(data: list[str]) -> dict[str, Path]:
+    from steerformer.reproduce.efficiency import STUDIES
+
+    roots = {}
+    for word in data:
+        name, _, path = word.partition("=")
+        if name not in STUDIES or not path:
+            raise ValueError(f"--data takes NAME=PATH with NAME one of {', '.join(STUDIES)}, got {word!r}.")
+        roots[name] = Path(path)
+    return roots
+
+
+def _table(planned: "list[Planned]", minutes: float) -> Table:
+    title = f"{len(planned)} trainings of {minutes:g} minutes, {len(planned) * minutes / 60:.1f} hours in all"
+    table = Table("data", "network", "samples", "seed", "state", title=title, box=SIMPLE_HEAD)
+    for one in planned:
+        state = "done" if (one.folder / "efficiency.json").exists() else "to do"
+        table.add_row(one.study, one.network, f"{one.samples:,}", str(one.seed), state)
+    return table

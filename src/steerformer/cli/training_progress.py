@@ -77,3 +77,13 @@ class ConsoleReporter(Reporter):
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+class BarReporter(ConsoleReporter):
+    """The progress bar alone, for several trainings one after the other."""
+
+    def epoch(self, row: dict[str, Any], *, best: bool) -> None:
+        """Nothing: the bar says it."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
