@@ -25,7 +25,7 @@ def test_help_shows_the_usage(command):
 def test_unknown_page_ends_with_one_line_and_code_2():
     result = run("reproduce", "[bold]tables")
     assert result.exit_code == 2
-    assert result.stderr == "steerformer: cannot reproduce '[bold]tables'; known: results.\n"
+    assert result.stderr == "steerformer: cannot reproduce '[bold]tables'; known: results, efficiency.\n"
 
 
 def test_folder_that_cannot_be_created_is_named(tmp_path):

@@ -104,7 +104,7 @@ def test_errors_combine_test_samples_and_seeds(tmp_path):
     )
     second = dataclasses.replace(first, seed=1, scores={"upright": 0.9, "rotated": 0.4})
     efficiency_page.save_points([first, second], tmp_path / "efficiency.json")
-    page = efficiency_page.write_page(
+    page = efficiency_page.write_efficiency_page(
         efficiency_page.save_points([], tmp_path / "efficiency.json"), tmp_path
     ).read_text()
     assert "85.00 ± 5.83" in page and "40.00 ± 5.00" in page  # 5.83 = hypot(3, 5)

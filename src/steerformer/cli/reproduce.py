@@ -62,7 +62,7 @@ def _efficiency(
 ) -> None:
     from steerformer.cli.training_progress import BarReporter
     from steerformer.reproduce.efficiency import measure_points, plan
-    from steerformer.reproduce.efficiency_page import save_points, write_page
+    from steerformer.reproduce.efficiency_page import save_points, write_efficiency_page
     from steerformer.training import Interrupted
     from steerformer.training.allocator import keep_freed_memory
 
@@ -83,7 +83,7 @@ def _efficiency(
         raise typer.Exit(130) from None
     if not points:
         raise ValueError(f"{path} does not exist; measure with --data rotmnist=DIR or --data hippocampus=DIR.")
-    say(f"wrote {write_page(points, out)}")
+    say(f"wrote {write_efficiency_page(points, out)}")
 
 
 def _roots(data: list[str]) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from steerformer.io.atomic import write_atomic, write_json
 from steerformer.metrics.statistics import standard_error, with_error
-from steerformer.plots.efficiency import EfficiencyCurve, efficiency_figure
+from steerformer.plots.efficiency_curves import EfficiencyCurve, efficiency_figure
 from steerformer.plots.style import save_figure
 from steerformer.reproduce.efficiency import MOST_EPOCHS, STUDIES, TESTS, Point
 from steerformer.reproduce.markdown import markdown_table
@@ -35,7 +35,7 @@ def save_points(points: Sequence[Point], path: Path) -> list[Point]:
     return list(found.values())
 
 
-def write_page(points: Sequence[Point], out: Path) -> Path:
+def write_efficiency_page(points: Sequence[Point], out: Path) -> Path:
     """Write ``efficiency.md`` and its figure."""
     curves = {
         STUDIES[study].title: {test: _curves(points, study, test) for test in TESTS}
