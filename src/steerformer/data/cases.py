@@ -62,7 +62,7 @@ def load_cases(
 def _load_case(case: CaseFiles, classes: int, config: SegmentationDataConfig) -> CachedCase:
     """Read, preprocess and cache one case, unless the cache has it."""
     options = config.model_dump(mode="json", include={"channels", "normalize", "crop", "size", "spacing"})
-    name = cache.fingerprint(list(case.files), case=case.name, classes=classes, version=3, **options)
+    name = cache.fingerprint(list(case.files), case=case.name, classes=classes, version=4, **options)
 
     def make() -> cache.Tensors:
         scan = case.read()

@@ -138,10 +138,10 @@ class SegmentationDataConfig(Config):
     channels: Positive | None = None
     """Expected channels (modalities); null for as many as the files have."""
     normalize: Normalization = "background"
-    """Intensity normalization of each channel to a standard deviation of 1. background: of the foreground; the
-    background, the median of the border, becomes 0, which is also what lies outside a scan, in padding and around
-    rotated scans. nonzero: of nonzero values, whose mean becomes 0; zeros stay 0. image: of all values, whose mean
-    becomes 0. none: unchanged, images from 0 to 1."""
+    """Intensity normalization of each channel. background: the background, the median of the border, becomes 0, which
+    is also what lies outside a scan, in padding and around rotated scans; the root mean square of the foreground
+    becomes 1. nonzero: nonzero values to mean 0 and standard deviation 1; zeros stay 0. image: all values to mean 0 and
+    standard deviation 1. none: unchanged, images from 0 to 1."""
     crop: Count | None = None
     """Crop to the voxels that differ from the background in some channel, plus a margin of this many; null does not
     crop."""

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from steerformer.data.background import Background, measure_background
+from steerformer.data.background import measure_background
 from steerformer.data.config import SegmentationDataConfig
 from steerformer.io.errors import DataError
 from steerformer.io.formats import require_kind
@@ -129,7 +129,7 @@ def foreground_box(x: Tensor, margin: int | None) -> tuple[slice, ...]:
 
 
 def normalize(x: Tensor, method: str) -> Tensor:
-    """Channels of standard deviation 1; ``method`` as in :class:`~steerformer.data.config.SegmentationDataConfig`.
+    """Normalize intensities; ``method`` as in :class:`~steerformer.data.config.SegmentationDataConfig`.
 
     A constant channel becomes 0. Works plane by plane, since double-precision copies of a whole scan would take ten
     times its memory.
@@ -138,37 +138,44 @@ def normalize(x: Tensor, method: str) -> Tensor:
         return x
     done = torch.zeros_like(x)
     for channel, result in zip(x, done, strict=True):
-        background = measure_background(channel) if method == "background" else None
-        counted = _counted(channel, method, background)
-        mean, deviation = _moments(channel, counted)
-        zero = mean if background is None else background.level
+        zero, unit = _zero_and_unit(channel, method)
         largest = max(-float(channel.min()), float(channel.max()))
-        if deviation > _CONSTANT * largest:
-            for place, plane in enumerate(channel):
-                result[place] = (plane.double() - zero) / deviation
+        if unit > _CONSTANT * largest:
+            for plane, target in zip(channel, result, strict=True):
+                target.copy_((plane.double() - zero) / unit)
             if method == "nonzero":
                 result[channel == 0] = 0
     return done
 
 
-def _counted(channel: Tensor, method: str, background: Background | None) -> Tensor | None:
-    """Voxels that count in mean and standard deviation; ``None`` for all."""
-    if background is not None:
-        return background.foreground(channel)
-    return None if method == "image" else channel != 0
+def _zero_and_unit(channel: Tensor, method: str) -> tuple[float, float]:
+    """The intensity that becomes 0, and the one by which differences from it are divided."""
+    if method == "image":
+        mean = _mean(channel)
+        return mean, _root_mean_square(channel, mean)
+    if method == "nonzero":
+        mean = _mean(channel, channel != 0)
+        return mean, _root_mean_square(channel, mean, channel != 0)
+    background = measure_background(channel)
+    return background.level, _root_mean_square(channel, background.level, background.foreground(channel))
 
 
-def _moments(channel: Tensor, counted: Tensor | None) -> tuple[float, float]:
-    """Mean and standard deviation of the voxels that count; 0 and 0 if there are none."""
+def _mean(channel: Tensor, counted: Tensor | None = None) -> float:
+    """Mean of the voxels that count; 0 if there are none."""
+    sums = [(float(part.sum()), part.numel()) for part in _values(channel, counted)]
+    return sum(total for total, _ in sums) / max(sum(count for _, count in sums), 1)
 
-    def values() -> Iterator[Tensor]:
-        planes = channel if counted is None else (plane[kept] for plane, kept in zip(channel, counted, strict=True))
-        return (plane.double() for plane in planes)
 
-    if not (count := sum(part.numel() for part in values())):
-        return 0.0, 0.0
-    mean = sum(float(part.sum()) for part in values()) / count
-    return mean, math.sqrt(sum(float((part - mean).square().sum()) for part in values()) / count)
+def _root_mean_square(channel: Tensor, zero: float, counted: Tensor | None = None) -> float:
+    """Root mean square of the differences from ``zero``, over the voxels that count; 0 if there are none."""
+    sums = [(float((part - zero).square().sum()), part.numel()) for part in _values(channel, counted)]
+    return math.sqrt(sum(total for total, _ in sums) / max(sum(count for _, count in sums), 1))
+
+
+def _values(channel: Tensor, counted: Tensor | None) -> Iterator[Tensor]:
+    """The voxels that count, plane by plane, in double precision."""
+    for place, plane in enumerate(channel):
+        yield (plane if counted is None else plane[counted[place]]).double()
 
 
 def for_each_axis(values: Sequence[Number], dim: int, key: str) -> tuple[Number, ...]:
