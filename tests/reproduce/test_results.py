@@ -11,16 +11,17 @@ from steerformer.cli import app
 from steerformer.plots.equivariance import dice_sweep_figure
 from steerformer.reproduce import results
 from steerformer.reproduce.results_page import presets_table, write_page
+from steerformer.reproduce.results_seeds import seeds_section
 from steerformer.reproduce.results_segmentation import dice_sweeps
 
 pytestmark = pytest.mark.slow
 
 
-def write_run(folder, *, data, finished=True, accuracy=0.75, evaluations=None):
+def write_run(folder, *, data, finished=True, accuracy=0.75, evaluations=None, seed=0):
     """Write a run folder without weights."""
     folder.mkdir(parents=True)
     model = {"kind": "classifier", "group": "SO2", "size": 28, "degrees": 4, "depth": 1}
-    values = {"model": model, "data": {"root": "/home/me/data", **data}, "training": {"batch_size": 50}, "seed": 0}
+    values = {"model": model, "data": {"root": "/home/me/data", **data}, "training": {"batch_size": 50}, "seed": seed}
     (folder / "config.yaml").write_text(json.dumps(values))
     right = round(100 * accuracy)
     history = [{"epoch": i + 1, "train_accuracy": 0.5, "validation_accuracy": None} for i in range(2)]
@@ -134,6 +135,19 @@ def test_segmentation_runs_have_dice_and_hd95_upright_and_rotated(docs):
     assert "| 75.01 / 54.89 / 76.37 |" in row_of(page, "brain") and "| enhancing [%] | core [%] | whole [%] |" in page
     assert "Anterior missed in p7. Posterior missed in p7." in page
     assert "`steerformer evaluate runs/hippo data.test_rotation=any`: Dice 88.00 ± 1.00 %, HD95 2.00 ± 0.50 mm" in page
+
+
+def test_runs_that_differ_in_the_seed_only_are_summarized(tmp_path):
+    """Oracle: 98 % and 96 % have mean 97 and standard deviation the square root of 2; other data are another row."""
+    for seed, accuracy in enumerate((0.98, 0.96)):
+        write_run(
+            tmp_path / f"digits-{seed}", data={"name": "rotmnist", "test_rotation": "any"}, accuracy=accuracy, seed=seed
+        )
+    write_run(tmp_path / "fewer", data={"name": "rotmnist", "test_rotation": "any", "train": 100}, seed=5)
+    section = seeds_section(results.collect(tmp_path))
+    assert "| [digits-0](#digits-0) | accuracy | rotated in 2D | 2 | 97.00 ± 1.41 | 98.00, 96.00 |" in section
+    assert "fewer" not in section
+    assert seeds_section({"fewer": results.collect(tmp_path)["fewer"]}) == ""
 
 
 def test_check_of_a_segmentation_run_includes_its_control(docs):

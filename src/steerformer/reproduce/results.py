@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,35 @@ def copy_figures(runs: Path, found: dict[str, Record], images: Path) -> None:
     for name, record in found.items():
         for picture in record["pictures"]:
             shutil.copyfile(runs / name / picture, images / f"results-{name}-{picture}")
+
+
+def _test_rotation(data: Record) -> str:
+    """How test samples are rotated."""
+    return str(data.get("test_rotation", "none")).replace("none", "upright")
+
+
+def _grid(data: Record) -> str:
+    """Orientation of the grid to the objects; aligned in runs older than this key."""
+    return str(data.get("grid", "aligned"))
+
+
+def classification_tests(record: Record) -> Iterator[tuple[str, int, Record]]:
+    """Every test of a run: rotation of the samples, number of rotations averaged over, and metrics."""
+    metrics = record["metrics"]
+    if "test_accuracy" in metrics:
+        count = sum(map(sum, metrics["confusion"]))
+        yield (
+            _test_rotation(record["config"]["data"]),
+            1,
+            {**metrics, "samples": count, "accuracy": metrics["test_accuracy"]},
+        )
+    for evaluation in record["evaluations"].values():
+        own, data = record["config"]["data"], evaluation["data"]
+        rotation, is_other = _test_rotation(data), _grid(data) != _grid(own)
+        if evaluation["split"] == "test" and (
+            is_other or (rotation, evaluation["rotations"]) != (_test_rotation(own), 1)
+        ):
+            yield rotation, evaluation["rotations"], {**evaluation, "grid": _grid(data) if is_other else None}
 
 
 def _record(folder: Path) -> Record | None:

@@ -1,7 +1,6 @@
 """Write ``docs/results.md`` and its figures from the records of :mod:`steerformer.reproduce.results`."""
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,10 +17,12 @@ from steerformer.reproduce.results import (
     PAPER,
     PAPER_PARAMETERS,
     Record,
+    classification_tests,
     collect,
     copy_figures,
     save_records,
 )
+from steerformer.reproduce.results_seeds import ROTATION_WORDS, seeds_section
 from steerformer.reproduce.results_segmentation import (
     check_line,
     dice_sweeps,
@@ -29,8 +30,6 @@ from steerformer.reproduce.results_segmentation import (
     is_segmentation_record,
     segmentation_sections,
 )
-
-_ROTATIONS = {"any": "rotated in 2D", "upright": "upright", "z": "rotated about z", "so3": "rotated in 3D"}
 
 
 def reproduce_results(out: Path, runs: Path | None = None) -> Path:
@@ -50,7 +49,7 @@ def write_page(folder: Path) -> Path:
     page = folder / "results.md"
     sections = [_data_section(name, records) for name in ("rotmnist", "modelnet10", "folder")]
     text = _PAGE.format(
-        tables="\n\n".join([*filter(None, sections), *segmentation_sections(records)]),
+        tables="\n\n".join(filter(None, [*sections, *segmentation_sections(records), seeds_section(records)])),
         presets=presets_table(),
         runs="\n\n".join(_run_section(name, record, folder / "images") for name, record in records.items()),
     )
@@ -86,47 +85,18 @@ def _kind(experiment: Record) -> tuple[str, bool, int]:
     )
 
 
-def _test_rotation(data: Record) -> str:
-    """How test samples are rotated."""
-    return str(data.get("test_rotation", "none")).replace("none", "upright")
-
-
-def _grid(data: Record) -> str:
-    """Orientation of the grid to the objects; aligned in runs older than this key."""
-    return str(data.get("grid", "aligned"))
-
-
-def _tests(record: Record) -> Iterator[tuple[str, int, Record]]:
-    """Every test of a run: rotation of the samples, number of rotations averaged over, and metrics."""
-    metrics = record["metrics"]
-    if "test_accuracy" in metrics:
-        count = sum(map(sum, metrics["confusion"]))
-        yield (
-            _test_rotation(record["config"]["data"]),
-            1,
-            {**metrics, "samples": count, "accuracy": metrics["test_accuracy"]},
-        )
-    for evaluation in record["evaluations"].values():
-        own, data = record["config"]["data"], evaluation["data"]
-        rotation, is_other = _test_rotation(data), _grid(data) != _grid(own)
-        if evaluation["split"] == "test" and (
-            is_other or (rotation, evaluation["rotations"]) != (_test_rotation(own), 1)
-        ):
-            yield rotation, evaluation["rotations"], {**evaluation, "grid": _grid(data) if is_other else None}
-
-
 def _data_section(name: str, records: dict[str, Record]) -> str:
     rows = []
     for run, record in records.items():
         kind = _kind(record["config"])
         if kind[0] != name:
             continue
-        for rotation, rotations, found in _tests(record):
+        for rotation, rotations, found in classification_tests(record):
             accuracy, error = 100 * found["accuracy"], 100 * binomial_error(found["accuracy"], found["samples"])
             other = found.get("grid")
             has_peer = rotations == 1 and not other and record["config"]["model"]["kind"] == "classifier"
             paper = PAPER.get((*kind, rotation)) if has_peer else None
-            tested = _ROTATIONS[rotation] + (f", mean of {rotations} rotations" if rotations > 1 else "")
+            tested = ROTATION_WORDS[rotation] + (f", mean of {rotations} rotations" if rotations > 1 else "")
             tested += f", {other} grid" if other else ""
             counts = f"{record['metrics']['complex_parameters']:,}", f"{record['metrics']['seconds'] / 60:.0f}"
             values = f"{found['samples']:,}", f"{accuracy:.2f} ± {error:.2f}", f"{paper:.2f}" if paper else ""
@@ -235,10 +205,10 @@ _NOTES = {
 _PAGE = """<!-- Written by `steerformer reproduce results`: change the program, not this page. -->
 # Results
 
-Accuracy and Dice of single runs, one seed each; the standard error is over test samples and does not include the
-variation over trainings. The paper's networks are several times larger and were trained for hours on GPUs; ours, where
-the preset ends in `cpu`, for minutes to about an hour on one CPU thread (column *time*). So the difference to the paper
-shows what a laptop can reach, not which method is better.
+Accuracy and Dice of single runs; the standard error is over test samples and does not include the variation over
+trainings. Runs that were repeated with other seeds are summarized under *Several seeds*. The paper's networks are several
+times larger and were trained for hours on GPUs; ours, where the preset ends in `cpu`, for minutes to about an hour on one
+CPU thread (column *time*). So the difference to the paper shows what a laptop can reach, not which method is better.
 
 {tables}
 

@@ -85,7 +85,7 @@ def _table(title: str, group: dict[str, Record]) -> str:
     for run, record in group.items():
         paper = PAPER_DICE.get((title, *_network(record))) if record["config"]["model"]["kind"] == "unet" else None
         size = f"{record['metrics']['complex_parameters']:,}", f"{record['metrics']['seconds'] / 60:.0f}"
-        for rotation, found in _tests(record):
+        for rotation, found in segmentation_tests(record):
             each = [_dice(part) for part in _chosen(found, names)]
             scores = _dice(found), *each, with_error(found["hd95"], found["hd95_error"])
             wrong = f"{found['missed']} / {found['spurious']}"
@@ -98,7 +98,7 @@ def _table(title: str, group: dict[str, Record]) -> str:
     return markdown_table(head, rows)
 
 
-def _tests(record: Record) -> Iterator[tuple[str, Record]]:
+def segmentation_tests(record: Record) -> Iterator[tuple[str, Record]]:
     """Rotation of the cases and metrics, for the run's own test and those that differ in the rotation only."""
     metrics, config = record["metrics"], record["config"]
     own = config["data"].get("test_rotation", "none")
