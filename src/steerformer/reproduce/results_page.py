@@ -206,9 +206,10 @@ _PAGE = """<!-- Written by `steerformer reproduce results`: change the program, 
 # Results
 
 Accuracy and Dice of single runs; the standard error is over test samples and does not include the variation over
-trainings. Runs that were repeated with other seeds are summarized under *Several seeds*. The paper's networks are several
-times larger and were trained for hours on GPUs; ours, where the preset ends in `cpu`, for minutes to about an hour on one
-CPU thread (column *time*). So the difference to the paper shows what a laptop can reach, not which method is better.
+trainings. Runs that were repeated with other seeds are summarized under *Several seeds*. The paper's networks are
+several times larger and were trained for hours on GPUs; ours, where the preset ends in `cpu`, for minutes to about an
+hour on one CPU thread (column *time*). So the difference to the paper shows what a laptop can reach, not which method
+is better.
 
 {tables}
 
