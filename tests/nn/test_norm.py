@@ -71,6 +71,15 @@ def test_floor_keeps_short_vectors_short(group, of):
     assert layer(1e-3 * x).norm() < 1e-2 * plain(1e-3 * x).norm()
 
 
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float16, 60.0), (torch.float32, 1e25)])
+def test_floor_does_not_overflow(group, dtype, scale):
+    x = FieldType(group, (4, 4, 2)).randn(3, 5)
+    layer = sf.nn.LayerNorm(FieldType(group, (4, 4, 2)), affine=False, floor=0.3)
+    expected = layer.double()(scale * x)
+    found = layer((scale * x).to(dtype))
+    assert_close(found.double(), expected, rtol=5e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("floor", [-0.1, np.inf, "low"])
 def test_floor_is_checked(floor, unchecked):
     with pytest.raises(ValueError, match="floor of LayerNorm"):

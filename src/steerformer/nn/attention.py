@@ -18,7 +18,7 @@ from steerformer.nn.attention_core import (
     require_small_map,
 )
 from steerformer.nn.linear import Linear, degree_runs, from_columns, is_plain, multiply, to_columns
-from steerformer.nn.ops import require_dtype, require_space
+from steerformer.nn.ops import require_dtype, require_space, without_autocast
 from steerformer.nn.position import PositionalEncoding, Radial
 from steerformer.nn.window import radial_window, require_width
 
@@ -151,7 +151,8 @@ class Attention(ExactConstants):
             mask = _checked_mask(mask, x).flatten(1)
         q, k, v = self._queries_keys_values(x.flatten(2))
         if self.qk_norm is not None:
-            q, k = self.qk_norm * _unit(q), _unit(k)
+            with without_autocast(q):
+                q, k = self.qk_norm * _unit(q), _unit(k)
         key_map, value_map, table = self._positions(x)
         window = None if self.key_window is None else radial_window(tuple(space), self.key_window, x).flatten()
         mixed = attend(q, k, v, key_map, value_map, table, mask=mask, window=window, implementation=self.implementation)
@@ -216,8 +217,9 @@ class Attention(ExactConstants):
 
 
 def _unit(x: Float[Tensor, "batch head component token"]) -> Float[Tensor, "batch head component token"]:
-    """Normalized over components; vectors much shorter than usual stay short."""
-    return x * (x.square().sum(dim=2, keepdim=True) + _SHORT).rsqrt()
+    """Normalized over components; vectors much shorter than usual stay short. Squares need single precision."""
+    precise = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return (precise * (precise.square().sum(dim=2, keepdim=True) + _SHORT).rsqrt()).to(x.dtype)
 
 
 def _require_heads(field_type: FieldType, num_heads: int) -> None:

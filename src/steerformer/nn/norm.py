@@ -61,9 +61,12 @@ class LayerNorm(nn.Module):
         return x * inverse * factors
 
     def _inverse_norm(self, x: Tensor) -> Tensor:
+        norm = length(x, least=self.eps)
         if not self.floor:
-            return length(x, least=self.eps).reciprocal()
-        return (x.square().sum(dim=1) + max(self.in_type.channels * self.floor**2, self.eps**2)).rsqrt()
+            return norm.reciprocal()
+        shift = math.sqrt(self.in_type.channels) * self.floor
+        larger = norm.clamp_min(shift)  # squares of the ratios neither overflow nor vanish
+        return ((norm / larger).square() + (shift / larger).square()).rsqrt() / larger
 
     def extra_repr(self) -> str:
         floor = f", floor={self.floor}" if self.floor else ""
