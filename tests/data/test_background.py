@@ -65,10 +65,54 @@ def test_channels_have_backgrounds_of_their_own():
     assert_close(result[:, 0, 0].mean(dim=-1), torch.zeros(2), rtol=0, atol=0.05)
 
 
-def test_padding_continues_the_background():
-    """The reason for all this: a patch over the edge of a normalized scan shows no edge."""
-    x = head(level=-3, noise=0.0)
-    for method, jump in (("background", 0.0), ("image", None)):
-        scan = preprocess(x[None], (1.0,) * 3, SegmentationDataConfig(normalize=method)).x
-        edge = (scan[0, 0] - 0).abs().max()
-        assert edge == 0 if jump == 0.0 else edge > 0.3
+@pytest.mark.parametrize("sigma", [0.8, 1.0, 1.3, 3.0])
+def test_rounded_noise_is_not_a_mask(sigma):
+    """Magnitudes of air in MRI are small integers, many of them 0."""
+    random = np.random.default_rng(0)
+    x = np.round(random.rayleigh(sigma, (30, 30, 30)))
+    x[8:20, 9:21, 7:19] = 100 + 5 * random.standard_normal((12, 12, 12))
+    x = torch.from_numpy(x).float()
+    share = float(measure_background(x).foreground(x).double().mean())
+    assert share == pytest.approx(12**3 / 30**3, rel=0.15)
+    assert normalize(x[None], "background")[0, 8:20, 9:21, 7:19].mean() == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("level", [-3.3, 0.1, 1e4])
+def test_rounding_of_resampling_is_not_foreground(level):
+    x = head(level=level, noise=0.0)
+    found = preprocess(x[None], (1.0,) * 3, SegmentationDataConfig(spacing=1.3)).x[0]
+    assert found[0].abs().max() < 1e-3 and found.max() == pytest.approx(1.2, abs=0.3)
+    assert float((found > 0.5).double().mean()) == pytest.approx(14 * 13 * 13 / 26**3, rel=0.15)
+
+
+def test_anatomy_may_reach_through_the_first_and_the_last_slices():
+    """A body in air, of which the slices cut out the middle."""
+    random = np.random.default_rng(0)
+    x = -1000 + 10 * random.standard_normal((80, 80, 12))
+    x[12:68, 12:68] = 40 + 20 * random.standard_normal((56, 56, 12))
+    x = torch.from_numpy(x).float()
+    found = measure_background(x)
+    assert found.level == pytest.approx(-1000, abs=3) and found.noise == pytest.approx(10, rel=0.1)
+    box = foreground_box(x[None], 0)
+    assert all(abs(part.start - 12) <= 1 and abs(part.stop - 68) <= 1 for part in box[:2])
+
+
+def test_crop_without_margin_keeps_the_background_at_zero():
+    x = head(level=-1000, noise=0.0)
+    found = preprocess(x[None], (1.0,) * 3, SegmentationDataConfig(crop=0)).x
+    assert found.mean() == pytest.approx(1, abs=0.02)  # all of it is tissue
+
+
+def test_single_slices_and_single_voxels_are_measured():
+    assert measure_background(head(level=4, noise=0.0, dim=2)[None]).level == 4.0
+    assert measure_background(torch.full((1, 1), 7.0)).level == 7.0
+
+
+def test_padding_shows_no_edge():
+    """The reason for all this: what lies outside a scan is background."""
+    edges = {}
+    for method in ("background", "image"):
+        scan = preprocess(head(level=-3, noise=0.0)[None], (1.0,) * 3, SegmentationDataConfig(normalize=method))
+        padded = torch.nn.functional.pad(scan.x, [2] * 6)
+        edges[method] = float(padded[0, :4, 12, 12].diff().abs().max())
+    assert edges["background"] == 0 < 0.3 < edges["image"]

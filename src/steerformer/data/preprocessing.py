@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from steerformer.data.background import measure_background
+from steerformer.data.background import Background, measure_background
 from steerformer.data.config import SegmentationDataConfig
 from steerformer.io.errors import DataError
 from steerformer.io.formats import require_kind
@@ -65,12 +65,14 @@ class Preprocessed:
 def preprocess(x: Tensor, spacing: Sequence[float], config: SegmentationDataConfig) -> Preprocessed:
     """Crop, resample and normalize a scan (channels, \\*space) with the given voxel spacing."""
     shape = tuple(x.shape[1:])
-    box = foreground_box(x, config.crop)
+    # measured on the whole scan: a crop may leave none of the background
+    backgrounds = [measure_background(channel) for channel in x]
+    box = foreground_box(x, config.crop, backgrounds)
     x = x[(slice(None), *box)]
     target = _target(x.shape[1:], spacing, config)
     extent = [n * step for n, step in zip(x.shape[1:], spacing, strict=True)]
     steps = tuple(length / n for length, n in zip(extent, target, strict=True))
-    return Preprocessed(normalize(resample(x, target), config.normalize), steps, shape, box)
+    return Preprocessed(normalize(resample(x, target), config.normalize, backgrounds), steps, shape, box)
 
 
 def read_sample(path: Path, *, size: int, channels: int, normalize: str = "none") -> Tensor:
@@ -106,18 +108,18 @@ def resample(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x
 
 
-def foreground_box(x: Tensor, margin: int | None) -> tuple[slice, ...]:
+def foreground_box(x: Tensor, margin: int | None, backgrounds: Sequence[Background] | None = None) -> tuple[slice, ...]:
     """Bounding box of the foreground of all channels plus ``margin``; the whole scan if ``margin`` is ``None``.
 
-    See :mod:`steerformer.data.background`.
+    See :mod:`steerformer.data.background`, which measures backgrounds that are not given.
     """
     shape = x.shape[1:]
     whole = tuple(slice(0, n) for n in shape)
     if margin is None:
         return whole
     found = torch.zeros(shape, dtype=torch.bool)
-    for channel in x:
-        found |= measure_background(channel).foreground(channel)
+    for channel, background in zip(x, backgrounds or map(measure_background, x), strict=True):
+        found |= background.foreground(channel)
     if not found.any():
         return whole
     box = []
@@ -128,8 +130,10 @@ def foreground_box(x: Tensor, margin: int | None) -> tuple[slice, ...]:
     return tuple(box)
 
 
-def normalize(x: Tensor, method: str) -> Tensor:
+def normalize(x: Tensor, method: str, backgrounds: Sequence[Background] | None = None) -> Tensor:
     """Normalize intensities; ``method`` as in :class:`~steerformer.data.config.SegmentationDataConfig`.
+
+    ``backgrounds`` are those of the channels, measured if not given.
 
     A constant channel becomes 0. Works plane by plane, since double-precision copies of a whole scan would take ten
     times its memory.
@@ -137,8 +141,8 @@ def normalize(x: Tensor, method: str) -> Tensor:
     if method == "none":
         return x
     done = torch.zeros_like(x)
-    for channel, result in zip(x, done, strict=True):
-        zero, unit = _zero_and_unit(channel, method)
+    for number, (channel, result) in enumerate(zip(x, done, strict=True)):
+        zero, unit = _zero_and_unit(channel, method, backgrounds[number] if backgrounds else None)
         largest = max(-float(channel.min()), float(channel.max()))
         if unit > _CONSTANT * largest:
             for plane, target in zip(channel, result, strict=True):
@@ -148,7 +152,7 @@ def normalize(x: Tensor, method: str) -> Tensor:
     return done
 
 
-def _zero_and_unit(channel: Tensor, method: str) -> tuple[float, float]:
+def _zero_and_unit(channel: Tensor, method: str, background: Background | None) -> tuple[float, float]:
     """The intensity that becomes 0, and the one by which differences from it are divided."""
     if method == "image":
         mean = _mean(channel)
@@ -156,7 +160,7 @@ def _zero_and_unit(channel: Tensor, method: str) -> tuple[float, float]:
     if method == "nonzero":
         mean = _mean(channel, channel != 0)
         return mean, _root_mean_square(channel, mean, channel != 0)
-    background = measure_background(channel)
+    background = background or measure_background(channel)
     return background.level, _root_mean_square(channel, background.level, background.foreground(channel))
 
 
