@@ -7,7 +7,8 @@ from torch import nn
 from audit.tiny import Plain, Tiny
 from steerformer import SO2, FieldType
 from steerformer.audit import error_budget, random_rotations, scene_budget
-from steerformer.nn import AvgPool, Conv
+from steerformer.audit.layer_maps import ScenePasses
+from steerformer.nn import Attention, AvgPool, Conv, RadialWindow
 from steerformer.testing import blobs, equivariance_error
 
 
@@ -113,11 +114,67 @@ def test_the_layer_that_adds_the_error_is_found():
     assert found["layers.2"].total > 0.1 > 0.02 > found["layers.0"].total
 
 
-def test_groups_that_fit_into_memory_give_the_same(monkeypatch):
+@pytest.mark.parametrize("pooling", [1, 4])
+def test_windows_commute_with_all_rotations(pooling):
+    """A radial window has no error of its own; on a coarse grid it has to follow the shifted scenes."""
+    image = FieldType.image(SO2, 1)
+    first = AvgPool(image, kernel_size=4, antialiased=True, blur=0.7) if pooling > 1 else AvgPool(image, kernel_size=1)
+    model = Chain(first, RadialWindow(image, width=1.5 if pooling > 1 else 6.0)).double()
+    found = budgets(model, blobs(image, batch=4, sigma=3.0, extent=4.0), (28, 28))["layers.1"]
+    assert found.added < 0.01
+    assert model.layers[1].window_center is None
+
+
+def test_windows_on_keys_follow_shifted_scenes():
+    """Far from the edge of the window, attention with and without it adds about the same error."""
+    features = FieldType(SO2, (2, 2))
+    torch.manual_seed(0)
+    first = (Conv(FieldType.image(SO2, 1), features, kernel_size=5), AvgPool(features, kernel_size=2, antialiased=True))
+    attention = Attention(features, num_heads=1, radial="smooth", key_window=3.0)
+    with torch.no_grad():
+        for weight in attention.query.weights:
+            weight.mul_(0.1)  # nearly uniform attention: what remains are positions and the edge
+    model = Chain(*first, attention).double()
+    scene = blobs(model.in_type, batch=4, sigma=2.0, extent=2.0)
+    windowed = budgets(model, scene, (28, 28))["layers.2"].added
+    attention.key_window = None
+    assert windowed < 0.5 * budgets(model, scene, (28, 28))["layers.2"].added
+
+
+@pytest.mark.parametrize(
+    ("layers", "size", "strides"),
+    [
+        ((("conv", 7, 0),), 12, [1]),
+        ((("pool", 2), ("pool", 2), ("pool", 2)), 28, [2, 4, 8]),
+        ((("pool", 3), ("pool", 2)), 24, [3, 6]),
+    ],
+)
+def test_strides_of_maps_are_found(layers, size, strides):
+    """An unpadded convolution keeps the stride of 1, and 28 voxels pooled thrice by 2 are 3 of stride 8, not 9."""
+    image = FieldType.image(SO2, 1)
+    made = [
+        Conv(image, image, kernel_size=numbers[0], padding=numbers[1])
+        if kind == "conv"
+        else AvgPool(image, kernel_size=numbers[0], antialiased=True)
+        for kind, *numbers in layers
+    ]
+    model = Chain(*made).double()
+    passes = ScenePasses(model, (size, size), blobs(image, batch=4, sigma=3.0, extent=2.0))
+    found = [passes.strides[passes.shapes[f"layers.{i}"].output[2:]] for i in range(len(layers))]
+    assert found == strides
+
+
+def test_grids_that_rotations_leave_are_left_out():
+    image = FieldType.image(SO2, 1)
+    model = Chain(AvgPool(image, kernel_size=8)).double()
+    assert budgets(model, blobs(image, batch=2), (16, 16)) == {}
+
+
+def test_batches_that_fit_into_memory_give_the_same(monkeypatch):
     model = Tiny(SO2).double().eval()
     scene = blobs(model.in_type, batch=2)
     whole = budgets(model, scene, (12, 12))
-    monkeypatch.setattr("steerformer.audit.budget._MOST_BYTES", 1)
+    monkeypatch.setattr("steerformer.audit.layer_maps._MOST_BYTES", 1)
     assert budgets(model, scene, (12, 12)) == whole
 
 

@@ -1,7 +1,8 @@
 """Values of maps between voxels, by quintic splines through the values of all voxels."""
 
+import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,25 +11,51 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steerformer.fields import voxel_coordinates
+
 _ORDER = 5
+_MOST_CACHED = 20_000  # points whose weights are kept; each has up to 216
+
+
+def rotated_values(
+    y: Float[Tensor, "batch channels *fine"], R: Float[Tensor, "dim dim"], grid: tuple[int, ...], finer: int = 1
+) -> Float[Tensor, "batch channels voxel"]:
+    """Values at ``R^-1 x`` for all voxels ``x`` of a grid, of a map with ``finer`` samples from voxel to voxel."""
+    points = finer * voxel_coordinates(grid).flatten(0, -2) @ R.double()  # row vectors: R^-1 x
+    if len(points) > _MOST_CACHED:
+        return torch.cat([values_at(y, some) for some in points.split(_MOST_CACHED)], dim=2)
+    matrix = _cached_matrix(tuple(y.shape[2:]), tuple(R.double().flatten().tolist()), grid, finer)
+    return _apply(matrix, y)
 
 
 def values_at(
     y: Float[Tensor, "batch channels *space"], points: Float[Tensor, "point dim"]
 ) -> Float[Tensor, "batch channels point"]:
     """Values of a map at centered coordinates, in voxels; exact at voxels. Points outside the grid take its edge."""
+    return _apply(_evaluation_matrix(tuple(y.shape[2:]), points), y)
+
+
+@lru_cache(maxsize=16)  # all layers on one grid share it
+def _cached_matrix(sizes: tuple[int, ...], R: tuple[float, ...], grid: tuple[int, ...], finer: int) -> Any:
+    rotation = torch.tensor(R, dtype=torch.float64).view(len(grid), len(grid))
+    return _evaluation_matrix(sizes, finer * voxel_coordinates(grid).flatten(0, -2) @ rotation)
+
+
+def _evaluation_matrix(sizes: tuple[int, ...], points: Float[Tensor, "point dim"]) -> Any:
+    """Sparse matrix ``(point, coefficient)`` from the coefficients of splines to their values."""
     from scipy.sparse import csr_matrix
 
-    sizes = tuple(y.shape[2:])
-    for axis, n in enumerate(sizes, start=2):
-        matrix = torch.from_numpy(_coefficients(n)).to(y)
-        y = (y.movedim(axis, -1) @ matrix.mT).movedim(-1, axis)
     places, weights = _local_weights(points, sizes)
     rows = np.arange(len(points) + 1) * places.shape[1]
-    matrix = csr_matrix((weights.ravel(), places.ravel(), rows), shape=(len(points), y[0, 0].numel()))
+    return csr_matrix((weights.ravel(), places.ravel(), rows), shape=(len(points), math.prod(sizes)))
+
+
+def _apply(matrix: Any, y: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels point"]:
+    for axis, n in enumerate(y.shape[2:], start=2):
+        solve = torch.from_numpy(_coefficients(n)).to(y)
+        y = (y.movedim(axis, -1) @ solve.mT).movedim(-1, axis)
     columns = y.flatten(2).flatten(0, 1).mT.double().cpu().numpy()
-    found = torch.from_numpy(matrix @ columns).to(y)
-    return found.mT.unflatten(0, y.shape[:2])
+    return torch.from_numpy(matrix @ columns).to(y).mT.unflatten(0, y.shape[:2])
 
 
 def _local_weights(

@@ -91,6 +91,8 @@ class Attention(ExactConstants):
         self.in_type = self.out_type = field_type
         self.num_heads, self.scale, self.implementation = int(num_heads), scale, implementation
         self.key_window = None if key_window is None else require_width(key_window)
+        self.window_center: tuple[float, ...] | None = None
+        """Center of the window, in voxels from that of the grid; audits move it."""
         if key_window is not None and len(set(spacing or ())) > 1:
             raise ValueError(f"key_window is for isotropic voxels, got spacing {tuple(spacing or ())}.")
         if qk_norm is not None and not 0 < as_number(qk_norm) < math.inf:
@@ -154,7 +156,9 @@ class Attention(ExactConstants):
             with without_autocast(q):
                 q, k = self.qk_norm * _unit(q), _unit(k)
         key_map, value_map, table = self._positions(x)
-        window = None if self.key_window is None else radial_window(tuple(space), self.key_window, x).flatten()
+        window = None
+        if self.key_window is not None:
+            window = radial_window(tuple(space), self.key_window, x, center=self.window_center).flatten()
         mixed = attend(q, k, v, key_map, value_map, table, mask=mask, window=window, implementation=self.implementation)
         out = self._mix_heads(mixed).unflatten(2, space)
         if return_weights is False:

@@ -43,11 +43,13 @@ class RadialWindow(nn.Module):
         require_field_type(field_type, "RadialWindow")
         self.in_type = self.out_type = field_type
         self.width = require_width(width)
+        self.window_center: tuple[float, ...] | None = None
+        """Center of the window, in voxels from that of the grid; audits move it."""
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         """Multiply a field of type ``in_type`` by the window."""
         require_space(self.in_type, x, "RadialWindow")
-        return x * radial_window(tuple(x.shape[2:]), self.width, x)
+        return x * radial_window(tuple(x.shape[2:]), self.width, x, center=self.window_center)
 
     def extra_repr(self) -> str:
         return f"{self.in_type}, width={self.width}"
@@ -61,24 +63,38 @@ def require_width(width: float) -> float:
     return number
 
 
-def radial_window(space: tuple[int, ...], width: float, like: Tensor) -> Float[Tensor, "*space"]:
-    """Weights of all voxels of a grid: 1 in its middle, 1/2 at the outermost voxels of its shortest axis."""
+def radial_window(
+    space: tuple[int, ...], width: float, like: Tensor, *, center: tuple[float, ...] | None = None
+) -> Float[Tensor, "*space"]:
+    """Weights of all voxels of a grid: 1 in its middle, 1/2 at the outermost voxels of its shortest axis.
+
+    ``center`` is that of the window, in voxels from the center of the grid.
+    """
     if is_traced(like) or detect_fake_mode(like) is not None:
-        return _weights(space, width).to(like)  # torch operations only, and no cache
-    return _shared_weights(space, width, like.dtype, like.device)
+        return _weights(space, width, center).to(like)  # torch operations only, and no cache
+    return _shared_weights(space, width, center, like.dtype, like.device)
 
 
 @lru_cache(maxsize=32)
-def _shared_weights(space: tuple[int, ...], width: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _shared_weights(
+    space: tuple[int, ...],
+    width: float,
+    center: tuple[float, ...] | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
     with torch.inference_mode(False), torch.no_grad():  # kept for later calls, which may need gradients
-        weights = _weights(space, width)
+        weights = _weights(space, width, center)
         if not weights.any():
             raise ValueError(f"a window of width {width} leaves no voxel of a grid of {space}; use a larger width.")
         return weights.to(device=device, dtype=dtype)
 
 
-def _weights(space: Sequence[int], width: float) -> Tensor:
+def _weights(space: Sequence[int], width: float, center: tuple[float, ...] | None) -> Tensor:
     with torch.device("cpu"):
-        inside = (min(space) - 1) / 2 - voxel_coordinates(space).norm(dim=-1)
+        places = voxel_coordinates(space)
+        if center is not None:
+            places = places - torch.tensor(center, dtype=places.dtype)
+        inside = (min(space) - 1) / 2 - places.norm(dim=-1)
     t = (0.5 + inside / width).clamp(0, 1)
     return t**3 * (10 - 15 * t + 6 * t**2)  # twice differentiable
