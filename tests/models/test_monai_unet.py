@@ -60,6 +60,15 @@ def test_multiples_of_the_stride_are_not_padded(control):
     assert torch.equal(control(x), control.net(x))
 
 
+def test_margin_surrounds_inputs_in_eval_mode_only(group):
+    model, plain = monai_unet(group, margin=4), monai_unet(group)
+    plain.load_state_dict(model.state_dict())
+    x = model.in_type.randn(2, 8)
+    inside = (slice(None), slice(None), *[slice(4, 12)] * group.dim)
+    assert torch.equal(model.train()(x), plain.train()(x))
+    assert torch.equal(model.eval()(x), plain.eval()(F.pad(x, [4] * 2 * group.dim))[inside])
+
+
 def test_types_and_stride(control):
     assert control.out_type == sf.FieldType.image(control.in_type.group, 3)
     assert control.stride == 2 ** (len(control.config.channels) - 1)

@@ -278,6 +278,9 @@ class MonaiUNetConfig(Config):
     """Batch or instance normalization."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout after each convolution."""
+    margin: Annotated[int, Field(ge=0)] = 0
+    """Zeros that surround an input in evaluation and prediction. A network trained on patches that reach over the edges
+    of scans has seen background around them, and finds false structures at the edges of a scan without a margin."""
 
     @model_validator(mode="after")
     def _require_odd_kernel(self) -> "MonaiUNetConfig":

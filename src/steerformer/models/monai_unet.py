@@ -35,7 +35,7 @@ class MonaiUNet(nn.Module):
         """Logits of every voxel."""
         require_space(self.in_type, x, "MonaiUNet")
         space = x.shape[2:]
-        margins = [_margins(n, self.stride) for n in space]
+        margins = [_margins(n, self.stride, 0 if self.training else self.config.margin) for n in space]
         logits: Tensor = self.net(F.pad(x, [margin for both in reversed(margins) for margin in both]))
         if self.config.architecture == "dynunet":
             heads: list[Tensor] = self.net.heads  # type: ignore[assignment]
@@ -87,7 +87,7 @@ def _dynunet(config: MonaiUNetConfig, dim: int) -> nn.Module:
     return net
 
 
-def _margins(n: int, stride: int) -> Sequence[int]:
+def _margins(n: int, stride: int, least: int) -> Sequence[int]:
     """Zero padding before and after ``n`` voxels to a multiple of the stride; two strides at least, for its norms."""
-    missing = max(-(-n // stride), 2) * stride - n
+    missing = max(-(-(n + 2 * least) // stride), 2) * stride - n
     return missing // 2, missing - missing // 2
