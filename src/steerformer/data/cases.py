@@ -92,6 +92,8 @@ def split_cases(count: int, config: SegmentationDataConfig, where: object) -> tu
             "lower them."
         )
     order = shuffled(count, config.seed, 6)
+    if config.subset_seed:
+        order[:left] = order[:left][shuffled(left, config.subset_seed, 7)]
     sets = order[:train], order[left : left + validation], order[left + validation :]
     return sets[0].sort().values, sets[1].sort().values, sets[2].sort().values
 

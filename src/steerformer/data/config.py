@@ -62,6 +62,8 @@ class RotatedMNISTConfig(Config):
     """rotate: rotate every training digit by a new random angle in each epoch."""
     seed: Count = 0
     """Draws the digits, their angles, the validation set and the augmentation."""
+    subset_seed: Count = 0
+    """Draws which digits are used where train is less than all; test digits do not depend on it."""
 
 
 class ModelNet10Config(Config):
@@ -178,6 +180,8 @@ class SegmentationDataConfig(Config):
     """Test cases: a number, or a fraction from 0 to 1."""
     seed: Count = 0
     """Draws the splits, the patches and the rotations."""
+    subset_seed: Count = 0
+    """Draws which cases are used where train is less than all that remain; the other sets do not depend on it."""
 
     @model_validator(mode="after")
     def _require_one_resampling(self) -> "SegmentationDataConfig":

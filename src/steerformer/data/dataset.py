@@ -19,7 +19,8 @@ Progress = Callable[[str, int, int], None]
 class SeededDataset(Dataset[tuple[Tensor, Any]]):
     """A data set whose random numbers depend on its seed, the epoch and the number of the sample in its source.
 
-    Shuffling, workers and resuming therefore change nothing.
+    Shuffling, workers and resuming therefore change nothing. With several ``passes`` in an epoch, each sample occurs as
+    often, with augmentation of its own.
 
     Args:
         numbers: number of each sample in its source.
@@ -29,6 +30,8 @@ class SeededDataset(Dataset[tuple[Tensor, Any]]):
     def __init__(self, numbers: Tensor, *, seed: int) -> None:
         self.numbers = numbers.long()
         self.seed = seed
+        self.passes = 1
+        self._pass = 0  # of the sample that is being read
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by persistent workers
 
     @property
@@ -41,16 +44,18 @@ class SeededDataset(Dataset[tuple[Tensor, Any]]):
 
     def generator(self, index: int, *, fixed: bool = False) -> torch.Generator:
         """Random numbers of one sample, for this epoch or (``fixed``) for all epochs."""
-        return seeded_generator(self.seed, 0 if fixed else 1 + self.epoch, int(self.numbers[index]))
+        drawn = 0 if fixed else 1 + self.epoch * self.passes + self._pass
+        return seeded_generator(self.seed, drawn, int(self.numbers[index]))
 
     def position(self, index: int) -> int:
-        """``index`` counted from the start; an ``IndexError`` if it is out of range."""
+        """Number of the sample, counted from the start; an ``IndexError`` if ``index`` is out of range."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
-        return index % len(self)
+        self._pass, sample = divmod(index % len(self), len(self.numbers))
+        return sample
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return self.passes * len(self.numbers)
 
 
 class ClassificationDataset(SeededDataset, ABC):

@@ -38,6 +38,7 @@ def load(config: RotatedMNISTConfig, progress: Progress = no_progress) -> Splits
     if source.rotated and "none" in (config.train_rotation, config.test_rotation):
         raise DataError(f"{source.files[0]} holds digits that are already rotated; use MNIST for upright ones.")
     options = {key: getattr(config, key) for key in ("train", "test", "train_rotation", "test_rotation", "seed")}
+    options |= {"subset_seed": config.subset_seed} if config.subset_seed else {}
     version = 2 if source.kind == "npz" else 1  # version 1 truncated fractions
     name = f"rotmnist-{cache.fingerprint(list(source.files), kind=source.kind, version=version, **options)}"
     tensors = cache.cached(name, lambda: make_digits(config, source, progress))
@@ -74,6 +75,9 @@ def make_digits(
     labels = torch.cat([arrays["train_labels"], arrays["test_labels"]])
     train, test = _sizes(config, len(labels), source)
     order = shuffled(len(labels), config.seed, 0)
+    if config.subset_seed:  # of the digits that a full training set has
+        pool = max(train, min(TRAIN, len(labels) - test))
+        order[:pool] = order[:pool][shuffled(pool, config.subset_seed, 7)]
     angles = 2 * math.pi * torch.rand(len(labels), generator=seeded_generator(config.seed, 2), dtype=torch.float64)
     drawn: dict[str, Tensor] = {}
     for split, numbers in (("train", order[:train]), ("test", order[len(order) - test :])):

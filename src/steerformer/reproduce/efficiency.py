@@ -23,9 +23,9 @@ from steerformer.training.learner import Learner
 from steerformer.training.tasks import make_task
 
 TESTS = {"upright": "none", "rotated": "any"}
-MOST_EPOCHS = 1000
-"""Runs on few samples end here, however many minutes are left."""
 _WARM_UP, _TIMED = 2, 8
+_PLAN = "plan.json"
+_STEPS = 50  # of an epoch at least: checkpoints and metrics at its end then cost little
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,10 @@ class Point:
     network: str
     samples: int
     seed: int
+    planned_minutes: float
     epochs: int
+    passes: int
+    """Over the training samples, in all epochs."""
     minutes: float
     parameters: int
     scores: dict[str, float]
@@ -102,8 +105,9 @@ def plan(roots: dict[str, Path], runs: Path, *, seeds: int = 1, threads: int = 1
         for samples, seed in ((samples, seed) for samples in study.sizes for seed in range(seeds)):
             for network, (preset, *changes) in study.networks.items():
                 folder = runs / name / f"{network.replace(', ', '-').replace(' ', '-')}-{samples}-seed{seed}"
-                sizes = [f"data.root={root}", f"data.train={samples}", f"seed={seed}", f"training.threads={threads}"]
-                overrides = [*study.overrides, *changes, *sizes]
+                size = [f"data.root={root}", f"data.train={samples}", f"data.subset_seed={seed}", f"seed={seed}"]
+                machine = [f"training.threads={threads}", "training.devices=1"]
+                overrides = [*study.overrides, *changes, *size, *machine]
                 planned.append(Planned(name, network, samples, seed, folder, resolve_config(preset, overrides)))
     return planned
 
@@ -117,16 +121,13 @@ def measure_points(
     """Train what is not trained yet, each for this many minutes, and test it upright and rotated."""
     for one in planned:
         path = one.folder / "efficiency.json"
-        if path.exists():
-            yield Point(**json.loads(path.read_text()))
-            continue
-        experiment = _timed_experiment(one, minutes)
-        if not is_finished(one.folder, experiment):
-            resume = (one.folder / "config.yaml").exists()
-            train(experiment, out=one.folder, resume=resume, reporter=reporter())
-        point = _point(one)
-        write_json(path, asdict(point))
-        yield point
+        experiment = _started(one, minutes) or _timed_experiment(one, minutes)
+        if not path.exists():
+            if not is_finished(one.folder, experiment):
+                resume = (one.folder / "config.yaml").exists()
+                train(experiment, out=one.folder, resume=resume, reporter=reporter())
+            write_json(path, asdict(_point(one, minutes)))
+        yield Point(**json.loads(path.read_text()))
 
 
 def seconds_per_step(experiment: ExperimentConfig, splits: data.Splits) -> float:
@@ -141,28 +142,47 @@ def seconds_per_step(experiment: ExperimentConfig, splits: data.Splits) -> float
         start = time.perf_counter()
         samples = [splits.train[i] for i in islice(order, experiment.training.batch_size)]
         x, labels = torch.stack([x for x, _ in samples]), torch.stack([torch.as_tensor(label) for _, label in samples])
-        learner.step([(x, labels)], 1e-6)
+        learner.step([tuple(fabric.to_device((x, labels)))], 1e-6)
         times.append(time.perf_counter() - start)
     return statistics.median(times[_WARM_UP:])
 
 
+def _started(one: Planned, minutes: float) -> ExperimentConfig | None:
+    """The experiment of a run that was started before; an error if it is not the planned one."""
+    path, plan_path = one.folder / "config.yaml", one.folder / _PLAN
+    if not path.exists():
+        return None
+    known = json.loads(plan_path.read_text()) if plan_path.exists() else {}
+    if known != _plan_of(one, minutes):
+        raise ValueError(
+            f"{one.folder} has a run with other settings or minutes than this one; use another --runs, or remove it."
+        )
+    return resolve_config(one.folder)
+
+
+def _plan_of(one: Planned, minutes: float) -> dict[str, Any]:
+    """What a run depends on, but for the epochs, which are measured."""
+    settings: dict[str, Any] = json.loads(one.experiment.model_dump_json())
+    return {"minutes": minutes, "experiment": settings}
+
+
 def _timed_experiment(one: Planned, minutes: float) -> ExperimentConfig:
-    """The experiment with as many epochs as fit into the minutes; of a started run, those that it was started with."""
-    if (one.folder / "config.yaml").exists():
-        return resolve_config(one.folder)
+    """The experiment with as many epochs as fit into the minutes."""
     splits = data.load(one.experiment.data)
     batch_size = min(one.experiment.training.batch_size, len(splits.train))
     experiment = resolve_config(one.experiment, [f"training.batch_size={batch_size}"])
     if experiment.training.threads:
         torch.set_num_threads(experiment.training.threads)
-    steps = len(splits.train) // batch_size
-    epochs = int(60 * minutes / (steps * seconds_per_step(experiment, splits)))
-    epochs = min(max(epochs, 1), MOST_EPOCHS)
-    changes = [f"training.epochs={epochs}", f"training.validate_every={epochs}"]
+    passes = -(-_STEPS * batch_size // len(splits.train))
+    steps = passes * len(splits.train) // batch_size
+    epochs = max(round(60 * minutes / (steps * seconds_per_step(experiment, splits))), 1)
+    one.folder.mkdir(parents=True, exist_ok=True)
+    write_json(one.folder / _PLAN, _plan_of(one, minutes))
+    changes = [f"training.epochs={epochs}", f"training.validate_every={epochs}", f"training.passes={passes}"]
     return resolve_config(experiment, changes)
 
 
-def _point(one: Planned) -> Point:
+def _point(one: Planned, minutes: float) -> Point:
     run, study = open_run(one.folder), STUDIES[one.study]
     metrics: dict[str, Any] = json.loads((one.folder / "metrics.json").read_text())
     scores, errors, count = {}, {}, 0
@@ -170,14 +190,17 @@ def _point(one: Planned) -> Point:
         found = run.evaluate([f"data.test_rotation={rotation}"]).metrics
         scores[test] = float(found[study.score])
         count = int(found["samples"] if study.score == "accuracy" else found["cases"])
-        errors[test] = binomial_error(scores[test], count) if study.score == "accuracy" else float(found["dice_error"])
+        error = binomial_error(scores[test], count) if study.score == "accuracy" else found["dice_error"]
+        errors[test] = error or 0.0  # one case has none
     history = metrics["history"]
     return Point(
         one.study,
         one.network,
         one.samples,
         one.seed,
+        minutes,
         len(history),
+        len(history) * run.config.training.passes,
         history[-1]["seconds"] / 60,
         metrics["parameters"],
         scores,

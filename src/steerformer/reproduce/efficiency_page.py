@@ -11,15 +11,15 @@ from steerformer.io.atomic import write_atomic, write_json
 from steerformer.metrics.statistics import standard_error, with_error
 from steerformer.plots.efficiency_curves import EfficiencyCurve, efficiency_figure
 from steerformer.plots.style import save_figure
-from steerformer.reproduce.efficiency import MOST_EPOCHS, STUDIES, TESTS, Point
+from steerformer.reproduce.efficiency import STUDIES, TESTS, Point
 from steerformer.reproduce.markdown import markdown_table
 
 _INTRODUCTION = """# Few samples
 
 <!-- Written by `steerformer reproduce efficiency`; do not edit. -->
 
-How many training samples does a network need, and does equivariance pay? Every network of a data set was trained for
-about as many minutes on the same machine; each is tested on upright samples and on the same samples rotated at random.
+How many training samples does a network need, and does equivariance pay? Every network was trained for about as many
+minutes (column *min*); each is tested on upright samples and on the same samples rotated at random.
 Steerable networks were trained on upright samples alone: they know rotations by construction. The plain networks were
 trained either on upright samples or with a new random rotation of every sample in each epoch.
 """
@@ -89,14 +89,16 @@ def _section(points: Sequence[Point], name: str) -> str:
     for network in study.networks:
         for samples, group in _of(points, name, network).items():
             scores = [with_error(*_mean_and_error(group, test), scale=100) for test in TESTS]
-            cost = f"{fmean(point.epochs for point in group):.0f}", f"{fmean(point.minutes for point in group):.1f}"
+            cost = f"{fmean(point.passes for point in group):,.0f}", f"{fmean(point.minutes for point in group):.1f}"
             rows.append([network, f"{samples:,}", *scores, len(group), *cost, f"{group[0].parameters:,}"])
-    chosen = [point for point in points if point.study == name]
+    chosen = [point for point in points if point.study == name and point.network in study.networks]
     score = "Dice" if study.score == "dice" else "accuracy"
-    header = ["network", "samples", *(f"{score} {test} [%]" for test in TESTS), "runs", "epochs", "min", "parameters"]
+    header = ["network", "samples", *(f"{score} {test} [%]" for test in TESTS), "runs", "passes", "min", "parameters"]
+    hours = sum(point.minutes for point in chosen) / 60
     words = (
-        f"{chosen[0].test_samples:,} test samples. Scores are means over runs ± their error, over test samples and "
-        f"runs. No run has more than {MOST_EPOCHS:,} epochs. All runs together took "
-        f"{sum(point.minutes for point in chosen) / 60:.1f} hours of training. Parameters are real ones."
+        f"{chosen[0].test_samples:,} test samples. Scores are means over runs ± their standard error: over test "
+        "samples and, where there are several runs, over runs, each with other training samples and initial weights. "
+        f"*Passes*: over the training samples. All runs together took {hours:.1f} hours of training. Parameters are "
+        "real ones."
     )
     return f"## {study.title}\n\n{words}\n\n{markdown_table(header, rows)}\n"

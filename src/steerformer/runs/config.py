@@ -38,7 +38,10 @@ class TrainingConfig(Config):
     model_config = ConfigDict(allow_inf_nan=False)
 
     epochs: Positive = 20
-    """Passes over the training samples."""
+    """Epochs: each is one pass over the training samples, or several."""
+    passes: Annotated[int, Field(ge=1, le=10**6)] = 1
+    """Passes over the training samples in one epoch. With few samples, epochs of several passes need fewer validations
+    and checkpoints."""
     batch_size: Positive = 50
     """Samples per optimizer step, over all processes and accumulated parts."""
     accumulate: Positive = 1

@@ -31,6 +31,7 @@ def run_training(
     checkpoint = on_first(fabric, lambda: read_resumable(folder, experiment, resume=resume))
     reporter = reporter if reporter and fabric.is_global_zero else Reporter()
     splits = first_then_others(fabric, lambda: data.load(experiment.data, reporter.preprocess))
+    splits.train.passes = experiment.training.passes
     seed_everything(experiment.seed)
     model = models.build(experiment.model)
     require_compatible(model, splits, experiment)
