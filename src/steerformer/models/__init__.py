@@ -2,8 +2,9 @@
 
 from steerformer.models.classifier import Classifier
 from steerformer.models.cnn import CNN
-from steerformer.models.config import ClassifierConfig, CNNConfig, ModelConfig, MonaiUNetConfig, UNetConfig
+from steerformer.models.config import ClassifierConfig, CNNConfig, ModelConfig, UNetConfig
 from steerformer.models.eval_mode import eval_mode
+from steerformer.models.monai_config import MonaiUNetConfig
 from steerformer.models.monai_unet import MonaiUNet
 from steerformer.models.registry import Model, build, preset, preset_hint, presets
 from steerformer.models.serialization import load, save

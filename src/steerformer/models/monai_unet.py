@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from steerformer.fields import FieldType
 from steerformer.groups import GROUPS
-from steerformer.models.config import MonaiUNetConfig
+from steerformer.models.monai_config import MonaiUNetConfig
 from steerformer.nn.ops import require_space
 
 

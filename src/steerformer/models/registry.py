@@ -16,9 +16,9 @@ from steerformer.models.config import (
     ClassifierConfig,
     CNNConfig,
     ModelConfig,
-    MonaiUNetConfig,
     UNetConfig,
 )
+from steerformer.models.monai_config import MonaiUNetConfig
 from steerformer.models.monai_unet import MonaiUNet
 from steerformer.models.unet import UNet
 

@@ -5,7 +5,8 @@ from statistics import median
 from steerformer.config import ConfigError
 from steerformer.data import ClassificationDataset, SegmentationDataset, Splits
 from steerformer.models import Model
-from steerformer.models.config import ModelConfig, MonaiUNetConfig, UNetConfig
+from steerformer.models.config import ModelConfig, UNetConfig
+from steerformer.models.monai_config import MonaiUNetConfig
 from steerformer.runs.config import ExperimentConfig, loss_terms
 
 _SPACING_TOLERANCE = 1.1
