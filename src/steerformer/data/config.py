@@ -140,7 +140,7 @@ class SegmentationDataConfig(Config):
     channels: Positive | None = None
     """Expected channels (modalities); null for as many as the files have."""
     normalize: Normalization = "background"
-    """Intensity normalization of each channel. background: the background, the median of the border, becomes 0, which
+    """Intensity normalization of each channel. background: the background, measured at the border, becomes 0, which
     is also what lies outside a scan, in padding and around rotated scans; the root mean square of the foreground
     becomes 1. nonzero: nonzero values to mean 0 and standard deviation 1; zeros stay 0. image: all values to mean 0 and
     standard deviation 1. none: unchanged, images from 0 to 1."""

@@ -39,14 +39,14 @@ class TrainingConfig(Config):
 
     epochs: Positive = 20
     """Epochs: each is one pass over the training samples, or several."""
-    passes: Annotated[int, Field(ge=1, le=10**6)] = 1
-    """Passes over the training samples in one epoch. With few samples, epochs of several passes need fewer validations
-    and checkpoints."""
     batch_size: Positive = 50
     """Samples per optimizer step, over all processes and accumulated parts."""
     accumulate: Positive = 1
     """Gradient accumulation: number of parts into which each process splits its share of a batch. Less memory and the
     same gradient, except that batch normalization sees one part at a time."""
+    passes: Annotated[int, Field(ge=1, le=10**6)] = 1
+    """Passes over the training samples in one epoch. With few samples, epochs of several passes need fewer validations
+    and checkpoints."""
     optimizer: Literal["adamw", "adam"] = "adamw"
     """adamw: decoupled weight decay, except for gains of norms and biases; adam: L2 on everything, as in the paper."""
     learning_rate: Annotated[float, Field(gt=0, le=1e3)] = 3e-3
