@@ -71,7 +71,8 @@ def segmentation_config(root, *, group, classes, training=None, model=None, **da
     """A segmentation experiment as in a YAML file, on a folder of pairs."""
     return {
         "model": UNET | {"group": group, "classes": classes, **(model or {})},
-        "data": {"name": "pairs", "root": root, "classes": classes, "validation": 1, "test": 2, **data},
+        "data": {"name": "pairs", "root": root, "classes": classes, "normalize": "nonzero", "validation": 1, "test": 2}
+        | data,
         "training": TRAINING | (training or {}),
     }
 

@@ -13,7 +13,7 @@ _UNIFORM = 0.2  # largest noise of a background, relative to the standard deviat
 _MASKED = 0.1  # share of the border from which on an exact value can be a mask
 _CLEAR = 0.05  # distance of all other values at the border from a mask, relative to the range of the channel
 _ROUNDING = 1e-5  # of the range: errors that resampling leaves in a constant background
-_SLAB = 32  # planes that are filtered at once
+_SLAB = 8  # planes that are filtered at once
 
 
 @dataclass(frozen=True)
