@@ -115,12 +115,18 @@ def test_scaling_alone_keeps_the_orientation(load):
         assert (along > 0).all() and float(along.std()) < 1e-4 and float(across[across.abs() < 1].abs().median()) < 1e-4
 
 
+def test_intensities_are_changed_about_the_background_only(load):
+    with pytest.raises(ValueError, match="train_intensity needs normalize: background"):
+        load(train_intensity=0.3, normalize="image")
+
+
 def test_intensities_change_and_keep_the_background(load):
-    plain, changed = load(patch_size=6), load(patch_size=6, train_intensity=0.3)
+    options = {"patch_size": 6, "normalize": "background"}
+    plain, changed = load(**options), load(**options, train_intensity=0.3)
     x, y = plain.train[0][0], changed.train[0][0]
     assert torch.equal(plain.train[0][1], changed.train[0][1])
-    assert not torch.allclose(x[1:], y[1:]) and torch.equal(x == 0, y == 0)
-    for before, after in zip(x[1:], y[1:], strict=True):
+    assert not torch.allclose(x[1:], y[1:]) and torch.equal(x == 0, y == 0) and torch.equal(x.sign(), y.sign())
+    for before, after in zip(x[1:].abs(), y[1:].abs(), strict=True):
         a, b = before[before > 0].double().log(), after[before > 0].double().log()
         line = np.polyfit(a.numpy(), b.numpy(), 1)  # contrast and gamma are a straight line of logarithms
         assert np.allclose(np.polyval(line, a.numpy()), b.numpy(), atol=1e-4)

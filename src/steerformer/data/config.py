@@ -168,7 +168,7 @@ class SegmentationDataConfig(Config):
     """Enlarge or shrink every training case by a new random factor of up to 1 plus this; 0 for none."""
     train_intensity: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Random contrast and gamma of every channel of a training case, factors and exponents of up to 1 plus this; 0 for
-    none."""
+    none. Needs normalize: background."""
     test_rotation: AnyRotation = "none"
     """any: rotate each validation and test case by one random rotation, by cubic splines; the grid grows so that
     nothing is cut off, and the new voxels are 0 and background."""
@@ -187,6 +187,14 @@ class SegmentationDataConfig(Config):
     def _require_one_resampling(self) -> "SegmentationDataConfig":
         if self.size is not None and self.spacing is not None:
             raise ValueError("size and spacing both define the resampling; set one of them to null")
+        return self
+
+    @model_validator(mode="after")
+    def _require_background_at_zero(self) -> "SegmentationDataConfig":
+        if self.train_intensity and self.normalize != "background":
+            raise ValueError(
+                f"train_intensity needs normalize: background, where 0 is background, got {self.normalize}"
+            )
         return self
 
 
