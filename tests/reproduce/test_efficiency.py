@@ -106,7 +106,6 @@ def test_segmentation_is_scored_by_dice(tmp_path, monkeypatch):
         "model.channels=[2,4]",
         "model.residual_units=1",
         "data.patch_size=8",
-        "data.normalize=image",
     )
     study = Study(
         "Brains", (1, 2), "dice", {"plain": ("hippocampus-monai-cpu", *small)}, ("data.test=1", "data.validation=1")
