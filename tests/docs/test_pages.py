@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import any_angle
 import attention
 import kernel_families
 import kernel_training
@@ -45,6 +46,11 @@ def test_pages_match_their_programs(program):
 def test_kernel_families_page_is_rendered_from_its_results(tmp_path):
     page = kernel_families.write_page(DOCS / "kernel_families.jsonl", tmp_path / "page.md")
     assert page.read_text() == (DOCS / "kernel_families.md").read_text()
+
+
+def test_page_of_other_angles_is_rendered_from_its_results(tmp_path):
+    (tmp_path / "any_angle.json").write_text((DOCS / "any_angle.json").read_text())
+    assert any_angle.write_any_angle_page(tmp_path).read_text() == (DOCS / "any_angle.md").read_text()
 
 
 @pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families])
