@@ -86,8 +86,8 @@ the networks of `steerformer demo` after training (5,000 digits, 10 epochs, sing
 relative change of the logits on smooth analytic scenes at three random angles, and by how many percentage points
 predictions on rotated digits agree less than those on digits rotated there and back, which are interpolated twice.
 """
-_LAYERS = """Error that a layer adds, with its input rotated as it should be, and error after it, which includes all layers
-before it: both relative, in %, at all pixels that rotations keep in the grid."""
+_LAYERS = """Error that a layer adds, with its input rotated as it should be, and error after it, which includes all
+layers before it: both relative, in %, at all pixels that rotations keep in the grid."""
 
 
 if __name__ == "__main__":
