@@ -86,28 +86,6 @@ def test_attention_matches_the_paper(group, case, float64, small_blocks):
             assert relative(value, exact) < 2e-5, implementation
 
 
-def test_scores_of_content_are_bounded(group):
-    layer = sf.nn.Attention(fields(group), num_heads=2, positional=False, qk_norm=2.0)
-    x = 100 * layer.in_type.randn(2, grid(group))
-    _, weights = layer(x, return_weights=True)
-    assert (weights.amax(-1) / weights.amin(-1)).max() <= math.exp(2.0) * (1 + 1e-4)
-    layer.qk_norm = None
-    assert layer(x, return_weights=True)[1].amax() > 0.99  # the control: without a bound, single voxels are selected
-
-
-def test_normalized_scores_in_half_precision():
-    """Squares of large features overflow in half precision."""
-    layer = sf.nn.Attention(fields(SO2), num_heads=2, qk_norm=2.0)
-    x = 150 * layer.in_type.randn(2, grid(SO2))
-    assert relative(layer.half()(x.half()).float(), layer.float()(x.half().float())) < 0.02
-
-
-@pytest.mark.parametrize("bound", [0, -1.0, math.inf, "two"])
-def test_bound_of_scores_is_checked(bound, unchecked):
-    with pytest.raises(ValueError, match="qk_norm is the largest score of content"):
-        sf.nn.Attention(fields(SO2), num_heads=1, qk_norm=bound)
-
-
 def outputs_and_gradients(layer, x, mask, towards):
     layer.zero_grad()
     x = x.detach().clone().requires_grad_()
