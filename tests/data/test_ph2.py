@@ -47,7 +47,7 @@ def test_npz_is_read(tmp_path, packed):
 
 
 def test_photographs_are_resampled_and_normalized(tmp_path):
-    config = PH2Config(root=write_ph2(tmp_path), size=(6, 8), normalize="image", **FEW)
+    config = PH2Config(root=write_ph2(tmp_path), size=(6, 8), **FEW)
     splits = load(config)
     for part in (splits.train, splits.test):
         x, labels = part[0]

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from steerformer.data.moments import channel_mean, root_mean_square
+
 _DEVIATIONS = 4.0  # of the background's noise, beyond which a voxel is foreground
 _QUANTILE, _NORMAL = 0.9, 1.645  # of absolute deviations: normal noise has 90 % within 1.645 standard deviations
 _UNIFORM = 0.2  # largest noise of a background, relative to the standard deviation of the whole channel
@@ -54,7 +56,7 @@ def measure_background(channel: Float[Tensor, "*space"]) -> Background:
     sides = _sides(channel)
     if _is_mask(torch.cat(sides), smallest, rounding, least=_CLEAR * (largest - smallest)):
         return Background(smallest, 0.0, rounding)
-    most = _UNIFORM * _standard_deviation(channel)
+    most = _UNIFORM * root_mean_square(channel, channel_mean(channel))
     uniform = [side for side in sides if _median_and_noise([side])[1] <= most]
     level, noise = _median_and_noise(uniform or sides)
     return Background(level, noise if uniform and noise <= most else None, rounding)
@@ -84,13 +86,6 @@ def _sides(channel: Tensor) -> list[Tensor]:
     if not axes:
         return [channel.flatten().double()]
     return [channel.select(axis, end).flatten().double() for axis in axes for end in (0, -1)]
-
-
-def _standard_deviation(channel: Tensor) -> float:
-    """Plane by plane, without a copy of the whole channel in double precision."""
-    count = channel.numel()
-    mean = sum(float(plane.double().sum()) for plane in channel) / count
-    return (sum(float((plane.double() - mean).square().sum()) for plane in channel) / count) ** 0.5
 
 
 def _without_specks(found: Bool[Tensor, "*space"]) -> Bool[Tensor, "*space"]:

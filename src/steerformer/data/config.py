@@ -207,6 +207,8 @@ class PH2Config(SegmentationDataConfig):
     """Folder of the unpacked archive, or an .npz file with images, masks and ids."""
     channels: Positive | None = 3
     """3 for color, 1 for luminance."""
+    normalize: Normalization = "image"
+    """As for all segmentation data. Photographs of skin have no background: image gave a higher validation Dice."""
     size: Sizes | None = (144, 192)
     """Height and width to which all photographs are resampled; null keeps their own, about 575 by 765."""
     train: Part | None = 100

@@ -1,7 +1,6 @@
 """Preprocessing of inputs, the same for training and prediction, and its inverse."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from steerformer.data.background import Background, measure_background
 from steerformer.data.config import SegmentationDataConfig
+from steerformer.data.moments import channel_mean, root_mean_square
 from steerformer.io.errors import DataError
 from steerformer.io.formats import require_kind
 from steerformer.io.images import read_image
@@ -155,31 +155,13 @@ def normalize(x: Tensor, method: str, backgrounds: Sequence[Background] | None =
 def _zero_and_unit(channel: Tensor, method: str, background: Background | None) -> tuple[float, float]:
     """The intensity that becomes 0, and the one by which differences from it are divided."""
     if method == "image":
-        mean = _mean(channel)
-        return mean, _root_mean_square(channel, mean)
+        mean = channel_mean(channel)
+        return mean, root_mean_square(channel, mean)
     if method == "nonzero":
-        mean = _mean(channel, channel != 0)
-        return mean, _root_mean_square(channel, mean, channel != 0)
+        mean = channel_mean(channel, channel != 0)
+        return mean, root_mean_square(channel, mean, channel != 0)
     background = background or measure_background(channel)
-    return background.level, _root_mean_square(channel, background.level, background.foreground(channel))
-
-
-def _mean(channel: Tensor, counted: Tensor | None = None) -> float:
-    """Mean of the voxels that count; 0 if there are none."""
-    sums = [(float(part.sum()), part.numel()) for part in _values(channel, counted)]
-    return sum(total for total, _ in sums) / max(sum(count for _, count in sums), 1)
-
-
-def _root_mean_square(channel: Tensor, zero: float, counted: Tensor | None = None) -> float:
-    """Root mean square of the differences from ``zero``, over the voxels that count; 0 if there are none."""
-    sums = [(float((part - zero).square().sum()), part.numel()) for part in _values(channel, counted)]
-    return math.sqrt(sum(total for total, _ in sums) / max(sum(count for _, count in sums), 1))
-
-
-def _values(channel: Tensor, counted: Tensor | None) -> Iterator[Tensor]:
-    """The voxels that count, plane by plane, in double precision."""
-    for place, plane in enumerate(channel):
-        yield (plane if counted is None else plane[counted[place]]).double()
+    return background.level, root_mean_square(channel, background.level, background.foreground(channel))
 
 
 def for_each_axis(values: Sequence[Number], dim: int, key: str) -> tuple[Number, ...]:
