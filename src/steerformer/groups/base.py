@@ -23,6 +23,8 @@ class Group(ABC):
 
     name: str
     dim: int
+    parities: str = ""
+    """Letters that e3nn writes after degrees, for the parity under inversion, which is not a rotation."""
 
     @abstractmethod
     def irrep_dim(self, degree: int) -> int:

@@ -21,6 +21,7 @@ class _SO3(Group):
 
     name = "SO3"
     dim = 3
+    parities = "eo"
 
     def irrep_dim(self, degree: int) -> int:
         self.require_degree(degree)

@@ -1,20 +1,17 @@
 """Field types: which irreps the channels of a tensor hold, and how they transform under rotations."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan
-from numbers import Integral
-from typing import SupportsFloat, cast
+from itertools import zip_longest
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from steerformer.fields.grids import interpolate_rotated, permute_axes
+from steerformer.fields.parsing import checked_multiplicities, parse_multiplicities
+from steerformer.fields.selection import Selection, chosen_copies
 from steerformer.groups import Group
-
-_MOST_DEGREE = 256
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -31,14 +28,18 @@ class FieldType:
 
     Args:
         group: :data:`~steerformer.SO2` for images, :data:`~steerformer.SO3` for volumes.
-        multiplicities: copies of degree 0, 1, 2, ..., or a string such as ``"8x0+4x1+2x2"``.
+        multiplicities: copies of degree 0, 1, 2, ...; or a dictionary of degrees and copies, ``{0: 8, 2: 2}``; or a
+            string, ``"8x0+4x1+2x2"``, for ``SO3`` also in the notation of e3nn, ``"8x0e+4x1o+2x2e"``. Rotations do not
+            distinguish parities, so their letters are dropped: ``"4x1o+2x1e"``, polar and axial vectors, is ``"6x1"``.
         real: whether the field consists of real scalars; see :meth:`image`.
 
     >>> from steerformer import SO3, FieldType
     >>> features = FieldType(SO3, (8, 4, 2))
     >>> features, features.channels
     (FieldType(SO3, '8x0+4x1+2x2'), 60)
-    >>> FieldType(SO3, "8x0 + 4x1 + 2x2") == features
+    >>> FieldType(SO3, "8x0 + 4x1 + 2x2") == FieldType(SO3, {0: 8, 1: 4, 2: 2}) == features
+    True
+    >>> FieldType(SO3, "8x0e + 4x1o + 2x2e") == features
     True
     """
 
@@ -50,14 +51,16 @@ class FieldType:
     runs: tuple[tuple[int, int], ...] = field(init=False, compare=False)
     """(orders, copies) of consecutive degrees with equally many orders, merged so that one operation handles them."""
 
-    def __init__(self, group: Group, multiplicities: Sequence[int] | str, *, real: bool = False) -> None:
+    def __init__(
+        self, group: Group, multiplicities: Sequence[int] | Mapping[int, int] | str, *, real: bool = False
+    ) -> None:
         if not isinstance(group, Group):
             raise TypeError(f"FieldType needs a group first (SO2 or SO3), got {group!r}.")
         if isinstance(multiplicities, str):
-            multiplicities, said_real = _parse(multiplicities)
+            multiplicities, said_real = parse_multiplicities(multiplicities, group)
             real = real or said_real
         object.__setattr__(self, "group", group)
-        object.__setattr__(self, "multiplicities", _checked(multiplicities))
+        object.__setattr__(self, "multiplicities", checked_multiplicities(multiplicities))
         object.__setattr__(self, "real", bool(real))
         if self.real and len(self.multiplicities) > 1:
             raise ValueError(f"real fields are scalars (degree 0), got multiplicities {self.multiplicities}.")
@@ -73,6 +76,16 @@ class FieldType:
         FieldType(SO2, '3xreal')
         """
         return cls(group, (channels,), real=True)
+
+    @classmethod
+    def vectors(cls, group: Group, copies: int) -> "FieldType":
+        r"""Type of ``copies`` vectors, $[Rv](x) = R\, v(R^{-1}x)$: degree 1; see :func:`~steerformer.to_cartesian`.
+
+        >>> from steerformer import SO3, FieldType
+        >>> FieldType.vectors(SO3, 2)
+        FieldType(SO3, '2x1')
+        """
+        return cls(group, (0, copies))
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -106,6 +119,64 @@ class FieldType:
     def copies(self) -> int:
         """Total number of irreps: the sum of all multiplicities."""
         return sum(self.multiplicities)
+
+    def __add__(self, other: "FieldType") -> "FieldType":
+        """Type of two concatenated fields: multiplicities add degree by degree.
+
+        This is the direct sum of the representations, up to the order of copies: :func:`~steerformer.concat` packs the
+        fields to match. ``sum(types)`` adds several.
+
+        >>> from steerformer import SO3, FieldType
+        >>> FieldType(SO3, "8x0+4x1") + FieldType(SO3, "2x1+2x2")
+        FieldType(SO3, '8x0+6x1+2x2')
+        """
+        if not isinstance(other, FieldType):
+            return NotImplemented
+        if self.group is not other.group:
+            raise ValueError(f"only types of one group can be added, got {self!r} and {other!r}.")
+        if self.real != other.real:
+            raise ValueError(
+                f"real and complex fields have different channels, got {self!r} and {other!r}; lift the real scalars "
+                f"with Linear or Conv first."
+            )
+        pairs = zip_longest(self.multiplicities, other.multiplicities, fillvalue=0)
+        return FieldType(self.group, [one + two for one, two in pairs], real=self.real)
+
+    def __radd__(self, other: object) -> "FieldType":
+        return self if other == 0 else NotImplemented  # sum() starts from 0
+
+    def subtype(self, chosen: Selection) -> "FieldType":
+        """Type of the field that :meth:`select` returns.
+
+        >>> from steerformer import SO3, FieldType
+        >>> features = FieldType(SO3, "8x0+4x1+2x2")
+        >>> features.subtype((1, 2)), features.subtype({0: slice(3), 2: [1]})
+        (FieldType(SO3, '4x1+2x2'), FieldType(SO3, '3x0+1x2'))
+        """
+        counts = {degree: len(copies) for degree, copies in chosen_copies(self.multiplicities, chosen).items()}
+        return FieldType(self.group, counts, real=self.real)
+
+    def select(
+        self, x: Float[Tensor, "batch channels *space"], chosen: Selection
+    ) -> Float[Tensor, "batch selected *space"]:
+        """The field of chosen degrees, or of chosen copies of them; its type is :meth:`subtype`.
+
+        Rotating and selecting commute. The degrees of the result are in increasing order, whatever the order in
+        ``chosen``; copies are in the order chosen.
+
+        Args:
+            x: field of this type.
+            chosen: a degree; several degrees; or for each degree its copies, as a slice or as indices:
+                ``{0: slice(3), 2: [1]}`` are the first three scalars and the second copy of degree 2.
+
+        >>> from steerformer import SO3, FieldType
+        >>> features = FieldType(SO3, "8x0+4x1")
+        >>> features.select(features.randn(2, 5), 1).shape == (2, FieldType(SO3, "4x1").channels, 5, 5, 5)
+        True
+        """
+        copies = chosen_copies(self.multiplicities, chosen)
+        pieces = dict(zip(self.degrees, self.split(x), strict=True))
+        return self.subtype(copies).pack(pieces[degree][:, :, :, copies[degree]] for degree in sorted(copies))
 
     def matrix(self, R: Float[Tensor, "dim dim"]) -> Float[Tensor, "channels channels"]:
         r"""The real matrix $\rho(R)$ that acts on the channels of one position."""
@@ -142,7 +213,7 @@ class FieldType:
         rotated = self._rotate_channels(x, R)
         if x.ndim == 2:
             return rotated
-        return permute_axes(rotated, R) if is_exact else _resample(rotated, R.to(x.dtype), mode)
+        return permute_axes(rotated, R) if is_exact else interpolate_rotated(rotated, R.to(x.dtype), mode)
 
     def randn(
         self,
@@ -208,17 +279,6 @@ def require_floats(x: Tensor) -> None:
         raise ValueError(f"a field is a tensor of real floating-point numbers, got {x.dtype}; {advice}.")
 
 
-def is_integer(value: object, *, least: int) -> bool:
-    """Whether ``value`` is an integer >= ``least``; accepts numpy's and torch.export's integers, but not booleans."""
-    whole = isinstance(value, (Integral, torch.SymInt)) and not isinstance(value, bool)
-    return whole and cast(int, value) >= least
-
-
-def as_number(value: object) -> float:
-    """``value`` as a float, or NaN if it is not a number, so that every range check fails."""
-    return float(value) if isinstance(value, SupportsFloat) else nan
-
-
 def real_form(
     matrix: Complex[Tensor, "*batch out in"] | Float[Tensor, "*batch out in"],
 ) -> Float[Tensor, "*batch 2 out 2 in"]:
@@ -226,71 +286,3 @@ def real_form(
     re = matrix.real
     im = matrix.imag if matrix.is_complex() else torch.zeros_like(matrix)
     return torch.stack([torch.stack([re, -im], dim=-2), torch.stack([im, re], dim=-2)], dim=-4)
-
-
-def voxel_coordinates(size: Sequence[int], spacing: Sequence[float] | None = None) -> Float[Tensor, "*space dim"]:
-    """Float64 coordinates of all voxels in tensor-axis order, with the origin at the center of the grid."""
-    steps = [1.0] * len(size) if spacing is None else spacing
-    axes = [(torch.arange(n, dtype=torch.float64) - (n - 1) / 2) * step for n, step in zip(size, steps, strict=True)]
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-
-
-def permute_axes(x: Tensor, grid: Tensor) -> Tensor:
-    """Permute the voxels of ``(batch, channels, *space)`` by a signed permutation matrix ``grid`` of the axes."""
-    source = grid.abs().argmax(dim=1).tolist()
-    x = x.permute(0, 1, *(2 + axis for axis in source))
-    return x.flip([2 + i for i, axis in enumerate(source) if grid[i, axis] < 0])
-
-
-def sample_at(
-    x: Float[Tensor, "batch channels *space"], points: Float[Tensor, "batch *target dim"], *, mode: str = "bilinear"
-) -> Float[Tensor, "batch channels *target"]:
-    """Values of a map at ``points``, in voxels from the center of the grid along each axis; zero outside.
-
-    ``mode`` is ``"bilinear"`` (trilinear for volumes) or ``"nearest"``.
-    """
-    x = F.pad(x, [int(n == 1) for n in reversed(x.shape[2:]) for _ in (0, 1)])  # one voxel has no extent to divide by
-    half = torch.tensor([(n - 1) / 2 for n in x.shape[2:]], dtype=x.dtype, device=x.device)
-    grid = (points / half).flip(-1)  # grid_sample takes the last axis first
-    return F.grid_sample(x, grid, mode=mode, align_corners=True)
-
-
-def _resample(x: Tensor, R: Tensor, mode: str) -> Tensor:
-    if mode not in ("bilinear", "nearest"):
-        raise ValueError(f"rotate interpolates 'bilinear' or 'nearest', got {mode!r}.")
-    sources = voxel_coordinates(x.shape[2:]).to(x) @ R  # row vectors: R^-1 x
-    return sample_at(x, sources.expand(x.shape[0], *sources.shape), mode=mode)
-
-
-def _checked(copies: object) -> tuple[int, ...]:
-    if not isinstance(copies, Iterable) or isinstance(copies, (Mapping, Set, bytes)):
-        raise TypeError(f"a field type needs the multiplicity of each degree, such as (8, 4, 2), got {copies!r}.")
-    counts: list[int] = []
-    for degree, count in enumerate(copies):
-        if not is_integer(count, least=0):
-            raise ValueError(f"the multiplicity of degree {degree} is an integer >= 0, got {count!r}.")
-        counts.append(int(count))
-    while counts and counts[-1] == 0:
-        counts.pop()
-    if not counts:
-        raise ValueError("a field type needs at least one copy of one degree, got none.")
-    return tuple(counts)
-
-
-def _parse(text: str) -> tuple[list[int], bool]:
-    words = text.replace(" ", "").split("+")
-    if re.fullmatch(r"\d+xreal", words[0]) and len(words) == 1:
-        return [int(words[0].removesuffix("xreal"))], True
-    counts: dict[int, int] = {}
-    for word in words:
-        if not re.fullmatch(r"\d+x\d+", word):
-            raise ValueError(
-                f"cannot parse {word!r} in field type {text!r}; write copies x degree, such as '8x0+4x1', or '3xreal'."
-            )
-        copies, degree = map(int, word.split("x"))
-        if degree > _MOST_DEGREE:
-            raise ValueError(f"the largest degree of a field type is {_MOST_DEGREE}, got {degree} in {text!r}.")
-        if degree in counts:
-            raise ValueError(f"degree {degree} occurs twice in field type {text!r}.")
-        counts[degree] = copies
-    return [counts.get(degree, 0) for degree in range(max(counts) + 1)], False
