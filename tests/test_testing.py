@@ -207,6 +207,17 @@ def test_error_of_zero_output_is_0_or_inf(group):
     assert jumpy.total == math.inf
 
 
+@pytest.mark.parametrize("angle", ["grid", "any"])
+def test_zero_output_fails(group, angle):
+    """Zero is equivariant, but then nothing was tested."""
+    layer = Convolution(features(group), features(group))
+    rotations = None if angle == "grid" else [any_rotation(group)]
+    assert_equivariant(layer, size=5, rotations=rotations, tolerance=2.0)
+    torch.nn.init.zeros_(layer.weights)
+    with pytest.raises(AssertionError, match=r"the output of Convolution is zero.*, so nothing was tested"):
+        assert_equivariant(layer, size=5, rotations=rotations, tolerance=2.0)
+
+
 def test_nan_output_fails(group):
     image = FieldType.image(group, 1)
 

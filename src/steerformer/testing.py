@@ -108,8 +108,8 @@ def equivariance_error(
         spacing: voxel spacing with which the scene is sampled.
         in_type, out_type: field types, if neither the layer nor the ends of a ``Sequential`` have these attributes.
     """
-    in_type = in_type or _end_type(layer, "in_type")
-    out_type = out_type or _end_type(layer, "out_type")
+    in_type = in_type or end_type(layer, "in_type")
+    out_type = out_type or end_type(layer, "out_type")
     in_type.group.require_rotation(rotation)
     if x is not None and scene is not None:
         raise ValueError("equivariance_error takes a tensor x or a scene, got both.")
@@ -143,6 +143,8 @@ def assert_equivariant(
 ) -> None:
     """Raise ``AssertionError`` unless ``layer`` is equivariant to rotations, within ``tolerance``.
 
+    A layer whose output is zero everywhere fails as well, because nothing would be tested.
+
     Rotations by multiples of 90 degrees cannot distinguish all degrees (in 2D, 2 from -2): test other angles as well.
 
     Args:
@@ -161,7 +163,7 @@ def assert_equivariant(
     >>> image = sf.FieldType.image(sf.SO2, 3)
     >>> assert_equivariant(torch.nn.AvgPool2d(3, 1, 1), in_type=image, out_type=image)
     """
-    in_type = in_type or _end_type(layer, "in_type")
+    in_type = in_type or end_type(layer, "in_type")
     exact = copy.deepcopy(layer).double().eval() if isinstance(layer, nn.Module) else layer
     tested = grid_rotations_preserving(in_type.group, spacing) if rotations is None else list(rotations)
     if not tested or batch < 1:
@@ -176,6 +178,11 @@ def assert_equivariant(
                 f"{_name(layer)} is not equivariant: {error}, allowed {tolerance:.1e}, at rotation "
                 f"{[[round(value, 4) for value in row] for row in rotation.tolist()]}. If it has strides, check "
                 f"that its windows are centered on a grid of size {size}."
+            )
+        if not any(error.energy.values()):
+            where = "at all voxels" if x is not None else "at the central voxel"
+            raise AssertionError(
+                f"the output of {_name(layer)} is zero {where}, so nothing was tested; use random weights."
             )
 
 
@@ -238,7 +245,7 @@ def _dtype(layer: object) -> torch.dtype:
     return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float64)
 
 
-def _end_type(layer: object, name: str) -> FieldType:
+def end_type(layer: object, name: str) -> FieldType:
     """``in_type`` of the first or ``out_type`` of the last layer that has one."""
     found = _find_end_type(layer, name)
     if found is None:

@@ -130,7 +130,7 @@ def test_invalid_arguments_raise(group, unchecked):
     with pytest.raises(ValueError, match="keys and values share one table: give both the same radial and spacing"):
         layer(x)
     inputs, table = core_inputs(group)
-    with pytest.raises(ValueError, match=r"neither torch.func nor a learned table of positions; .*'dense' or 'auto'"):
+    with pytest.raises(ValueError, match=r"torch.func, forward mode or a learned table of .*; .*'dense' or 'auto'"):
         attend(*inputs, table.clone().requires_grad_(), implementation="blockwise")
     with pytest.raises(ValueError, match="the table of offsets belongs to a grid of"):
         attend(*(value[..., 1:] for value in inputs[:3]), *inputs[3:], table)

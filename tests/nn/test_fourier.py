@@ -228,7 +228,7 @@ def test_blocks_match_composed_operations(group, multiplicities, block, monkeypa
 
 
 def composed(layer, x):
-    return fourier_blocks.composed_relu(x, layer.in_type, [layer._with_matrices(copies) for copies in layer._sets])
+    return fourier_blocks.composed_relu(x, layer.in_type, [layer._with_matrices(copies, x) for copies in layer._sets])
 
 
 def test_second_derivatives_match_composed_operations(group):

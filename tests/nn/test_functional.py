@@ -84,5 +84,5 @@ def test_vmap_in_float16(group):
 
 def test_blockwise_attention_raises_under_torch_func(group):
     layer = sf.nn.Attention(gapped(group), num_heads=1, implementation="blockwise")
-    with pytest.raises(ValueError, match=r"blockwise attention supports neither torch.func .*'dense' or 'auto'"):
+    with pytest.raises(ValueError, match=r"blockwise attention does not support torch.func, .*'dense' or 'auto'"):
         grad(lambda x: energy(layer, x))(layer.in_type.randn(1, 3))

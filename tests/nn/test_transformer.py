@@ -212,6 +212,12 @@ def test_mlp_matches_the_paper(group, float64):
     assert not torch.allclose(mlp(2 * x), 2 * mlp(x))  # nonlinear at initialization
 
 
+def test_mlp_takes_other_nonlinearities(group, float64):
+    block = sf.nn.TransformerBlock(fields(group), num_heads=2, nonlinearity=sf.nn.FourierReLU)
+    assert isinstance(block.mlp.nonlinearity, sf.nn.FourierReLU) and block.mlp.nonlinearity.in_type == block.mlp.hidden
+    assert_equivariant(block, size=4, batch=1)
+
+
 def test_mask_and_dropout_are_applied(group):
     encoder = sf.nn.Encoder(fields(group), num_heads=2, depth=2, dropout=0.5)
     x = fields(group).randn(2, 4)

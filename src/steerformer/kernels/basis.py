@@ -120,11 +120,14 @@ class KernelBasis(ExactConstants):
         rows = [torch.cat([next(blocks) for _ in self.in_type.degrees], dim=2) for _ in self.out_type.degrees]
         return torch.cat(rows, dim=1)
 
-    def functions(self, i: int) -> Float[Tensor, "part path order_out order_in *points"]:
-        """Basis kernels between the degrees ``pairs[i]``, without the imaginary part if there is none."""
+    def functions(self, i: int, weights: Tensor) -> Float[Tensor, "part path order_out order_in *points"]:
+        """Basis kernels between the degrees ``pairs[i]``, without the imaginary part if there is none.
+
+        Where they have no values yet, in a layer built on the meta device, they are created as ``weights`` are.
+        """
         out, inp = (self.in_type.group.irrep_dim(degree) for degree in self.pairs[i])
         paths = self.weight_shapes[i][2]
-        columns = self.constant(f"_pair{i}")[:paths].view(paths, 2, out, inp, *self.points_shape)
+        columns = self.constant(f"_pair{i}", weights)[:paths].view(paths, 2, out, inp, *self.points_shape)
         return columns.movedim(1, 0)[: self.function_parts]
 
     def split(self, weights: Float[Tensor, "part weight"]) -> list[Float[Tensor, "part _ _ _"]]:
@@ -139,7 +142,7 @@ class KernelBasis(ExactConstants):
         """Kernel of one pair of degrees, ``(2, orders_out * copies_out, orders_in * copies_in, *points)``."""
         out, inp = (self.in_type.group.irrep_dim(degree) for degree in self.pairs[i])
         copies_out, copies_in, paths = self.weight_shapes[i]
-        values = self.constant(f"_pair{i}")  # path columns, 2 * orders_out * orders_in * points
+        values = self.constant(f"_pair{i}", weights)  # path columns, 2 * orders_out * orders_in * points
         weights = weights.flatten(1, 2)
         if self.weight_parts == 1:
             kernel = weights[0] @ values[:paths]

@@ -14,9 +14,11 @@ from steerformer.nn.conv import Conv
 from steerformer.nn.ops import (
     SCALE,
     SHORTEST,
-    in_wide_range,
+    in_forward_mode,
+    in_single_precision,
     inverse_scaled_length,
     is_traced,
+    length,
     scale_copies,
     split_runs,
 )
@@ -56,7 +58,10 @@ class NormReLU(nn.Module):
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         """Apply the nonlinearity to a field of type ``in_type``."""
         self.in_type.require_channels(x)
-        out: Tensor = _Shrink.apply(x, in_wide_range(self.bias), self.in_type)
+        bias = in_single_precision(self.bias)
+        if in_forward_mode():
+            return _shrink(x, bias, self.in_type)
+        out: Tensor = _Shrink.apply(x, bias, self.in_type)
         return out
 
     def extra_repr(self) -> str:
@@ -132,12 +137,11 @@ class _Shrink(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, bias: Tensor, field_type: FieldType) -> Tensor:
-        pieces, shares = split_runs(field_type, x), _shares(field_type, bias, x)
         if is_traced(x, bias):
-            shrunk = (piece * _gates(piece, share)[0] for piece, share in zip(pieces, shares, strict=True))
-            return field_type.pack(shrunk).to(x.dtype)
+            return _shrink(x, bias, field_type)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for piece, result, share in zip(pieces, split_runs(field_type, out), shares, strict=True):
+        of_pieces = (split_runs(field_type, x), split_runs(field_type, out), _shares(field_type, bias, x))
+        for piece, result, share in zip(*of_pieces, strict=True):
             inverse = inverse_scaled_length(piece, least=SHORTEST)
             torch.mul(piece, inverse.mul_(share * SCALE).add_(1).relu_()[:, None, None], out=result)
         return out
@@ -162,9 +166,18 @@ class _Shrink(torch.autograd.Function):
         return ctx.field_type.pack(into_x), torch.cat(into_bias), None
 
 
+def _shrink(x: Tensor, bias: Tensor, field_type: FieldType) -> Tensor:
+    """``x ReLU(1 + b / |x|)`` for every copy as an expression."""
+    pieces = zip(split_runs(field_type, x), _shares(field_type, bias, x), strict=True)
+    return field_type.pack(piece * _gates(piece, share)[0] for piece, share in pieces).to(x.dtype)
+
+
 def _gates(piece: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """``ReLU(1 + b / |x|)``, broadcastable to the piece, and ``1 / |x|``."""
-    inverse = inverse_scaled_length(piece, least=SHORTEST) * SCALE
+    if torch.is_grad_enabled() or in_forward_mode():  # derivatives of a scaled length leave the range of float32
+        inverse = length(piece.flatten(1, 2)).clamp_min(SHORTEST).reciprocal()
+    else:
+        inverse = inverse_scaled_length(piece, least=SHORTEST) * SCALE
     return torch.relu(1 + share * inverse)[:, None, None], inverse
 
 

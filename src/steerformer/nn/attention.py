@@ -18,7 +18,14 @@ from steerformer.nn.attention_core import (
     require_small_map,
 )
 from steerformer.nn.linear import Linear, degree_runs, from_columns, is_plain, multiply, to_columns
-from steerformer.nn.ops import require_dtype, require_space, without_autocast
+from steerformer.nn.ops import (
+    in_single_precision,
+    require_same_placement,
+    require_space,
+    with_metadata,
+    without_autocast,
+    without_metadata,
+)
 from steerformer.nn.position import PositionalEncoding, Radial
 from steerformer.nn.window import radial_window, require_width
 
@@ -140,17 +147,19 @@ class Attention(ExactConstants):
         Args:
             x: field of type ``in_type``.
             mask: padding mask, ``True`` for valid voxels. Only these are attended to, but all voxels get an output.
+                Invalid voxels may hold NaN or infinity, and count as zeros then.
             return_weights: ``True`` also returns the attention weights, ``(batch, head, query, key)``, on grids of at
                 most 4096 voxels; ``"max"`` the largest weight of each query, ``(batch, head, *space)``, on any grid.
         """
         require_space(self.in_type, x, "Attention")
-        space = x.shape[2:]
+        given, x, space = x, without_metadata(x), x.shape[2:]
         if return_weights not in (True, False, "max"):
             raise ValueError(f"return_weights is True, False or 'max', got {return_weights!r}.")
         if return_weights is True:
             require_small_map(math.prod(space))
         if mask is not None:
-            mask = _checked_mask(mask, x).flatten(1)
+            mask = without_metadata(mask)
+            x, mask = finite_where_invalid(x, mask), mask.flatten(1)
         q, k, v = self._queries_keys_values(x.flatten(2))
         if self.qk_norm is not None:
             with without_autocast(q):
@@ -160,7 +169,7 @@ class Attention(ExactConstants):
         if self.key_window is not None:
             window = radial_window(tuple(space), self.key_window, x, center=self.window_center).flatten()
         mixed = attend(q, k, v, key_map, value_map, table, mask=mask, window=window, implementation=self.implementation)
-        out = self._mix_heads(mixed).unflatten(2, space)
+        out = with_metadata(self._mix_heads(mixed).unflatten(2, space), given)
         if return_weights is False:
             return out
         only_largest = return_weights == "max"
@@ -194,8 +203,8 @@ class Attention(ExactConstants):
         layers = (self.query, self.key, self.value)
         if not all(is_plain(layer) for layer in layers):
             q, k, v = (self._split_heads(layer(x)) for layer in layers)
-            return q * self.constant("_factors").to(q.dtype), k, v
-        require_dtype(x, self.query.weights[0], "Attention")
+            return q * self.constant("_factors", q).to(q.dtype), k, v
+        require_same_placement(x, self.query.weights[0], "Attention")
         matrices = [
             torch.cat([query * self._scale(run.in_copies), key, value], dim=1)
             for run, query, key, value in zip(self._runs, *(layer.matrices() for layer in layers), strict=True)
@@ -221,8 +230,8 @@ class Attention(ExactConstants):
 
 
 def _unit(x: Float[Tensor, "batch head component token"]) -> Float[Tensor, "batch head component token"]:
-    """Normalized over components; vectors much shorter than usual stay short. Squares need single precision."""
-    precise = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    """Normalized over components; vectors much shorter than usual stay short."""
+    precise = in_single_precision(x)
     return (precise * (precise.square().sum(dim=2, keepdim=True) + _SHORT).rsqrt()).to(x.dtype)
 
 
@@ -242,11 +251,14 @@ def _require_heads(field_type: FieldType, num_heads: int) -> None:
         )
 
 
-def _checked_mask(mask: Tensor, x: Tensor) -> Tensor:
+def finite_where_invalid(
+    x: Float[Tensor, "batch channels *space"], mask: Bool[Tensor, "batch *space"]
+) -> Float[Tensor, "batch channels *space"]:
+    """Zeros at invalid voxels with a channel that is not finite; gradients of the weights sum over all voxels."""
     expected = (x.shape[0], *x.shape[2:])
     if mask.dtype != torch.bool or mask.shape != expected:
         raise ValueError(
             f"a mask is boolean, True for valid voxels, of shape (batch, *space) = {tuple(expected)}, "
             f"got {mask.dtype} of shape {tuple(mask.shape)}."
         )
-    return mask
+    return x.masked_fill(~(mask | x.isfinite().all(dim=1))[:, None], 0)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from steerformer.nn.attention_blockwise import attend_blocks, weights_in_blocks
 from steerformer.nn.attention_dense import attend_at_once, attend_plain, times_i
-from steerformer.nn.ops import inside_torch_func, without_autocast
+from steerformer.nn.ops import in_single_precision, inside_transform, without_autocast
 
 AttentionImplementation = Literal["auto", "dense", "blockwise"]
 _MOST_DENSE = 256  # tokens; up to here all pairs at once are faster than tiles
@@ -45,16 +45,19 @@ def attend(
         q, k, v: one column of components for each token; tokens are the voxels of a grid, the last axis fastest.
         key_map, value_map: $W_k$, $W_v$: :meth:`PositionalEncoding.matrix`, split into heads.
         table: $B$ of all offsets, from :meth:`PositionalEncoding.table`; without rows there are no positions.
-        mask: padding mask, ``True`` for valid keys. A query without any valid key gets zeros.
+        mask: padding mask, ``True`` for valid keys; others may be NaN. A query without any valid key gets zeros.
         window: $w_j$, the weight of each key before the softmax; 1 if not given.
         implementation: ``"dense"`` forms all pairs at once and has derivatives of every order; ``"blockwise"`` loops
             over tiles of queries and keys, recomputes scores in backward, and has first derivatives only; ``"auto"``
-            is dense up to 256 tokens (and under torch.func and with a learned table: only dense supports these).
+            is dense up to 256 tokens (and under torch.func, in forward mode and with a learned table: only dense
+            supports these).
     """
     _require_grid(q, table)
     dtype = q.dtype
     with without_autocast(q):
-        q, k, v, key_map, value_map, table = _in_single_precision(q, k, v, key_map, value_map, table)
+        q, k, v, key_map, value_map, table = map(in_single_precision, (q, k, v, key_map, value_map, table))
+        if mask is not None:  # a weight of 0 would not cancel NaN
+            k, v = (x.masked_fill(~mask[:, None, None], 0) for x in (k, v))
         rows = _position_rows(q, key_map)
         operator = _choose(implementation, q, k, v, key_map, value_map, table)
         content, position = operator(q, k, v, rows, table, _bias(q, mask, window))[:2]
@@ -74,7 +77,7 @@ def attention_weights(
     """Attention weights ``a_ij`` of all pairs, or only ``max_j a_ij`` (plotted in the paper); no gradients."""
     _require_grid(q, table)
     with without_autocast(q):
-        q, k, key_map, table = _in_single_precision(q.detach(), k.detach(), key_map.detach(), table)
+        q, k, key_map, table = (in_single_precision(x.detach()) for x in (q, k, key_map, table))
         rows, bias = _position_rows(q, key_map), _bias(q, mask, window)
         return weights_in_blocks(q, k, rows, table, bias, only_largest=only_largest)
 
@@ -96,11 +99,11 @@ def require_implementation(name: str) -> None:
 
 def _choose(implementation: str, *tensors: Tensor) -> Callable[..., tuple[Tensor, ...]]:
     require_implementation(implementation)
-    transformed = not torch.compiler.is_compiling() and inside_torch_func()
+    transformed = not torch.compiler.is_compiling() and inside_transform()
     only_plain = transformed or tensors[-1].requires_grad
     if implementation == "blockwise" and only_plain:
         raise ValueError(
-            "blockwise attention supports neither torch.func nor a learned table of positions; "
+            "blockwise attention does not support torch.func, forward mode or a learned table of positions; "
             "use implementation='dense' or 'auto'."
         )
     if only_plain:
@@ -108,11 +111,6 @@ def _choose(implementation: str, *tensors: Tensor) -> Callable[..., tuple[Tensor
     batch, heads, tokens = (tensors[0].shape[axis] for axis in (0, 1, -1))
     is_small = tokens <= _MOST_DENSE and batch * heads * tokens**2 <= _MOST_PAIRS
     return attend_at_once if implementation == "dense" or (implementation == "auto" and is_small) else attend_blocks
-
-
-def _in_single_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Cast half precision to float32, which scores need."""
-    return tuple(x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in tensors)
 
 
 def _require_grid(q: Tensor, table: Tensor) -> None:

@@ -5,6 +5,7 @@ torch.export; its second derivatives come from the plain expressions.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steerformer.nn.ops import without_autocast
+from steerformer.nn.second_derivatives import differentiable_gradients
 
 TINY = 1e-37  # added to squares of absolute values: scores below 3e-19 have no direction
 
@@ -172,10 +174,9 @@ def _backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     with without_autocast(q):
         if not torch.is_grad_enabled():
             return *attend_at_once_backward(grad_content, grad_position, q, k, v, table, *outputs), None, None
-        inputs = [x for x in (q, k, v, rows) if x.requires_grad]
-        again = attend_plain(q, k, v, rows, table, bias)
-        found = iter(torch.autograd.grad(again, inputs, (grad_content, grad_position), create_graph=True))
-    return *(next(found) if x.requires_grad else None for x in (q, k, v, rows)), None, None
+        again = partial(attend_plain, table=table, bias=bias)
+        found = differentiable_gradients(again, (q, k, v, rows), (grad_content, grad_position))
+    return *found, None, None
 
 
 attend_at_once.register_autograd(_backward, setup_context=_setup_context)

@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steerformer.fields import FieldType
-from steerformer.nn.ops import SCALE, in_wide_range, is_traced, rms_of_copies, split_runs, spread
+from steerformer.nn.ops import SCALE, in_single_precision, is_traced, rms_of_copies, split_runs, spread
+from steerformer.nn.second_derivatives import differentiable_gradients
 from steerformer.nn.shared_statistics import is_shared, shared_mean, shared_rms
 
 
@@ -27,6 +28,7 @@ def normalized(
     eps: float,
 ) -> Float[Tensor, "batch channels *space"]:
     """Subtract the mean of scalars, divide each copy by its root mean square, then apply weight and bias."""
+    mean, rms = in_single_precision(mean), in_single_precision(rms)
     scale = _deviation(rms, eps).reciprocal()
     factors = spread(field_type, scale if weight is None else scale * weight)
     shift = -_widen(mean, field_type) * factors
@@ -35,14 +37,14 @@ def normalized(
     if has_fast_kernels(x, factors):
         return _map_channels(x, factors, shift)
     shape = (1, -1, *(1 for _ in x.shape[2:]))
-    return torch.addcmul(shift.view(shape), x, factors.view(shape))
+    return torch.addcmul(shift.view(shape), x, factors.view(shape)).to(x.dtype)
 
 
 def composed_statistics(
     x: Float[Tensor, "batch channels *space"], field_type: FieldType
 ) -> tuple[Float[Tensor, "part scalars"], Float[Tensor, "copies"]]:
     """Mean of the scalars and root mean square of all copies about it, over all processes."""
-    x, count = in_wide_range(x), x.numel() // x.shape[1]
+    x, count = in_single_precision(x), x.numel() // x.shape[1]
     scalars, others = _scalars_and_others(x, field_type)
     axes = [0, *range(3, scalars.ndim)]
     mean = scalars.mean(dim=axes)
@@ -100,11 +102,10 @@ class BatchNormalize(torch.autograd.Function):
 
 
 def _composed_backward(ctx: Any, grad: Tensor) -> list[Tensor | None]:
-    x, weight, bias, *_ = ctx.saved_tensors
-    wanted = [value for value, needed in zip((x, weight, bias), ctx.needs_input_grad[:3], strict=True) if needed]
-    y = normalized(x, *composed_statistics(x, ctx.field_type), weight, bias, ctx.field_type, ctx.eps)
-    found = iter(torch.autograd.grad(y, wanted, grad, create_graph=True))
-    return [next(found) if needed else None for needed in ctx.needs_input_grad[:3]]
+    def again(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        return normalized(x, *composed_statistics(x, ctx.field_type), weight, bias, ctx.field_type, ctx.eps)
+
+    return differentiable_gradients(again, ctx.saved_tensors[:3], grad)
 
 
 def _fast_statistics(x: Tensor, field_type: FieldType) -> tuple[Tensor, Tensor]:

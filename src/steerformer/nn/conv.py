@@ -23,7 +23,7 @@ from steerformer.nn.ops import (
     is_autocast,
     is_traced,
     per_axis,
-    require_dtype,
+    require_same_placement,
     require_space,
     without_autocast,
 )
@@ -155,7 +155,7 @@ class Conv(nn.Module):
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *new"]:
         """Convolve a field of type ``in_type``."""
         require_space(self.in_type, x, "Conv")
-        require_dtype(x, self.weight, "Conv")
+        require_same_placement(x, self.weight, "Conv")
         padding = self._margins(x.shape[2:])
         in_parts, out_parts = self.in_type.parts, self.out_type.parts
         implementation = self._implementation(x, padding)

@@ -27,7 +27,7 @@ def basis_convolve(
         reached = [degree for degree in basis.out_type.degrees if split[degree, degree_in].shape[3]]
         if not reached:
             continue
-        functions = [basis.functions(places[degree, degree_in]) for degree in reached]
+        functions = [basis.functions(places[degree, degree_in], weights) for degree in reached]
         responses = _responses(piece, functions, convolve)
         for degree, response in zip(reached, responses, strict=True):
             mixed = _mix(response, split[degree, degree_in], basis.out_type.parts)

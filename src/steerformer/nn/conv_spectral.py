@@ -26,7 +26,8 @@ from steerformer.nn.conv_tiles import (
     overlap_add,
     slabs,
 )
-from steerformer.nn.ops import pad
+from steerformer.nn.ops import pad, with_metadata, without_metadata
+from steerformer.nn.second_derivatives import differentiable_gradients
 
 _GROUP = 1 << 22  # entries of the spectra of tiles in memory at once
 _SLAB = 1 << 24  # entries of the spectra of a part of the batch that is cut into tiles at once
@@ -51,9 +52,9 @@ def spectral_convolve(
     """
     axes = axes_of(x.shape[2:], kernel.shape[3:], stride, padding, dilation)
     _, lengths = cheapest_tiles(x.shape[0], kernel.shape[2], kernel.shape[1], axes)
-    x, plan = pad(x, [min(p, 0) for p in padding]), make_plan(lengths, x.dtype, x.device)
-    out: Tensor = _Spectral.apply(x, kernel, plan, in_parts, out_parts)
-    return out
+    cropped, plan = pad(without_metadata(x), [min(p, 0) for p in padding]), make_plan(lengths, x.dtype, x.device)
+    out: Tensor = _Spectral.apply(cropped, kernel, plan, in_parts, out_parts)
+    return with_metadata(out, x)
 
 
 class _Spectral(torch.autograd.Function):
@@ -72,10 +73,11 @@ class _Spectral(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, kernel, kernel_spectrum, spectrum = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative follows
-            inputs = [value for value in (x, kernel) if value.requires_grad]
-            y, _ = _convolve(x, _KernelSpectra(kernel, ctx.plan), ctx.in_parts, ctx.out_parts)
-            found = iter(torch.autograd.grad(y, inputs, grad, create_graph=True))
-            return *(next(found) if value.requires_grad else None for value in (x, kernel)), None, None, None
+
+            def again(x: Tensor, kernel: Tensor) -> Tensor:
+                return _convolve(x, _KernelSpectra(kernel, ctx.plan), ctx.in_parts, ctx.out_parts)[0]
+
+            return *differentiable_gradients(again, (x, kernel), grad), None, None, None
         spectra, parts = _KernelSpectra(kernel, ctx.plan, kernel_spectrum), (ctx.in_parts, ctx.out_parts)
         grad_x, grad_kernel = _gradients(grad, x, spectra, *parts, ctx.needs_input_grad, spectrum)
         return grad_x, grad_kernel, None, None, None

@@ -86,16 +86,16 @@ class FourierReLU(ExactConstants):
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
         """Apply the nonlinearity to a field of type ``in_type``."""
         self.in_type.require_channels(x)
-        sets = [self._with_matrices(copies) for copies in self._sets]
+        sets = [self._with_matrices(copies, x) for copies in self._sets]
         if is_traced(x) or is_autocast(x) or x.element_size() < 4 or not x.numel():
             return composed_relu(x, self.in_type, sets)
         out: Tensor = BlockwiseReLU.apply(x, self.in_type, sets)
         return out
 
-    def _with_matrices(self, copies: CopySet) -> CopySet:
+    def _with_matrices(self, copies: CopySet, x: Tensor) -> CopySet:
         if _has_closed_form(self.in_type, copies.degrees):
             return copies
-        synthesis, analysis = self.constant(f"_synthesis{copies.first}"), self.constant(f"_analysis{copies.first}")
+        synthesis, analysis = (self.constant(f"_{name}{copies.first}", x) for name in ("synthesis", "analysis"))
         return copies._replace(synthesis=synthesis, analysis=analysis)
 
     def extra_repr(self) -> str:

@@ -5,6 +5,7 @@ than computing them.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from steerformer.fields import FieldType
 from steerformer.nn.ops import SCALE, SHORTEST, length
+from steerformer.nn.second_derivatives import differentiable_gradients
 
 _BLOCK = 1 << 21  # values of a block: few enough for the CPU caches; with fewer, threads wait for one another
 _BLOCK_ON_GPU = 1 << 26
@@ -72,11 +74,11 @@ class BlockwiseReLU(torch.autograd.Function):
         return _walk(sets, x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the result must be differentiable, too
-            (into_x,) = torch.autograd.grad(composed_relu(x, ctx.field_type, ctx.sets), x, grad, create_graph=True)
-            return into_x, None, None
+            again = partial(composed_relu, field_type=ctx.field_type, sets=ctx.sets)
+            return *differentiable_gradients(again, (x,), grad), None, None
         return _walk(ctx.sets, x, grad), None, None
 
 

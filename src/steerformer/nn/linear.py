@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, require_field_type
-from steerformer.nn.ops import require_dtype
+from steerformer.nn.ops import require_same_placement
 
 
 class Linear(nn.Module):
@@ -63,7 +63,7 @@ class Linear(nn.Module):
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
         """Mix the copies of a field of type ``in_type``."""
         self.in_type.require_channels(x)
-        require_dtype(x, self.weights[0], "Linear")
+        require_same_placement(x, self.weights[0], "Linear")
         positions = math.prod(x.shape[2:])
         parts = self.in_type.parts
         field = x.reshape(x.shape[0], 1, parts, self.in_type.channels // parts, positions)

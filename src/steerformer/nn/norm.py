@@ -56,9 +56,9 @@ class LayerNorm(nn.Module):
         self.in_type.require_channels(x)
         inverse = self._inverse_norm(x)[:, None]
         if self.weight is None:
-            return x * inverse
+            return (x * inverse).to(x.dtype)
         factors = spread(self.in_type, self.weight).view(1, -1, *(1 for _ in x.shape[2:]))
-        return x * inverse * factors
+        return (x * inverse * factors).to(x.dtype)
 
     def _inverse_norm(self, x: Tensor) -> Tensor:
         norm = length(x, least=self.eps)
@@ -128,8 +128,8 @@ class BatchNorm(nn.Module):
             mean, rms = composed_statistics(x, self.in_type)
             y = normalized(x, mean, rms, self.weight, self.bias, self.in_type, self.eps)
         with torch.no_grad():
-            self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
-            self.running_rms.lerp_(rms.to(self.running_rms), self.momentum)
+            for running, current in ((self.running_mean, mean), (self.running_rms, rms)):
+                running.lerp_(current.detach().to(running), self.momentum)  # without forward-mode derivatives, too
         out: Tensor = y
         return out
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from steerformer.fields import FieldType, is_integer, require_floats
 
@@ -31,8 +32,11 @@ def require_space(field_type: FieldType, x: Tensor, layer: str) -> None:
     require_floats(x)
 
 
-def require_dtype(x: Tensor, weight: Tensor, layer: str) -> None:
-    """Raise ``ValueError`` unless ``x`` and the weights have the same dtype, or autocast is on."""
+def require_same_placement(x: Tensor, weight: Tensor, layer: str) -> None:
+    """Raise ``ValueError`` unless ``x`` and the weights are on one device, with one dtype or under autocast."""
+    if x.device != weight.device:  # torch mixes the meta device with others silently
+        advice = "load or initialize the weights" if weight.is_meta else "move one of them with .to(device)"
+        raise ValueError(f"{layer} has weights on {weight.device}, got a field on {x.device}; {advice}.")
     if x.dtype != weight.dtype and not is_autocast(x):
         raise ValueError(
             f"{layer} has weights of {weight.dtype}, got a field of {x.dtype}; convert one of them with .to(dtype)."
@@ -48,6 +52,17 @@ def is_autocast(x: Tensor) -> bool:
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Context manager that disables autocast."""
     return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else nullcontext()
+
+
+def without_metadata(x: Tensor) -> Tensor:
+    """A plain tensor instead of one with metadata, such as MONAI's MetaTensor, whose methods differ from torch's."""
+    is_plain = type(x) is Tensor or type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__  # or a fake tensor
+    return x if is_plain else x.as_subclass(Tensor)
+
+
+def with_metadata(y: Tensor, x: Tensor) -> Tensor:
+    """``y`` with the metadata of ``x``, if it has any: every function of torch keeps those of its arguments."""
+    return y if without_metadata(x) is x else y.to(x.to(y.dtype))
 
 
 def convolve(
@@ -89,7 +104,9 @@ def mean_of_neighbors(x: Tensor, axis: int) -> Tensor:
 
 def average_pool(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
     """Average pooling over all spatial axes."""
-    return _AVERAGES[x.ndim - 2](x, tuple(size), tuple(stride))
+    # on CPUs torch cannot pool volumes of half precision
+    values = in_single_precision(x) if x.device.type == "cpu" else x
+    return _AVERAGES[x.ndim - 2](values, tuple(size), tuple(stride)).to(x.dtype)
 
 
 def interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
@@ -116,12 +133,13 @@ def copy_norms(
 ) -> Float[Tensor, "batch copies *space"]:
     """Norm of every irrep copy, over its orders and parts."""
     norms = [length(piece.flatten(1, 2)) for piece in split_runs(field_type, x)]
-    return torch.cat(norms, dim=1)  # copies even a single one: backward needs the norms, and callers may write here
+    # cat copies even a single one: backward needs the norms, and callers may write here
+    return torch.cat(norms, dim=1).to(x.dtype)
 
 
 def length(x: Float[Tensor, "batch components *rest"], *, least: float = 0.0) -> Float[Tensor, "batch *rest"]:
-    """Euclidean norm along axis 1, with a bounded gradient at 0."""
-    return _Length.apply(x, least)
+    """Euclidean norm along axis 1, at least in single precision, with a bounded gradient at 0."""
+    return _composed_length(x, least) if in_forward_mode() else _Length.apply(x, least)
 
 
 def scale_copies(
@@ -141,21 +159,30 @@ def inverse_scaled_length(
     if is_traced(piece):
         squares = _scaled_sum_of_squares(piece.flatten(1, 2))
     else:  # parts are not adjacent in memory: flatten would copy them
-        squares = _sum_of_squares([order for part in in_wide_range(piece).unbind(1) for order in part.unbind(1)])
+        squares = _sum_of_squares([order for part in in_single_precision(piece).unbind(1) for order in part.unbind(1)])
     return squares.clamp_min_((least * SCALE) ** 2).rsqrt_()
 
 
 def is_traced(*tensors: Tensor) -> bool:
-    """Whether torch.compile, torch.export or torch.func is active: expressions without in-place writes are needed.
+    """Whether torch.compile, torch.export, torch.func or forward mode is active: plain expressions are needed.
 
-    Inside torch.func, autograd functions of the old style fail even on plain tensors.
+    They have no in-place writes and no custom operators. Inside torch.func, autograd functions of the old style fail
+    even on plain tensors.
     """
-    return torch.compiler.is_compiling() or inside_torch_func() or any(is_functional(x) for x in tensors)
+    return torch.compiler.is_compiling() or inside_transform() or any(is_functional(x) for x in tensors)
 
 
-def inside_torch_func() -> bool:
-    """Whether a torch.func transform is active; tensors created inside it must not be cached."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+def inside_transform() -> bool:
+    """Whether a torch.func transform or forward mode is active; tensors created inside it must not be cached."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or in_forward_mode()
+
+
+def in_forward_mode() -> bool:
+    """Whether forward-mode derivatives are computed, by torch.func or by dual numbers.
+
+    Through autograd functions with a ``jvp`` torch returns wrong derivatives of second order, so none is used there.
+    """
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
 
 
 def is_functional(x: Tensor) -> bool:
@@ -174,7 +201,7 @@ class _Length(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, least: float) -> Tensor:
         if x.shape[1] == 2 and not least:
-            return torch.hypot(x[:, 0], x[:, 1])  # slower, but also accurate for norms below 1e-6
+            return torch.hypot(*in_single_precision(x).unbind(1))  # slower, but also accurate for norms below 1e-6
         return _scaled_sum_of_squares(x).sqrt_().div_(SCALE).clamp_min_(least)
 
     @staticmethod
@@ -187,9 +214,17 @@ class _Length(torch.autograd.Function):
         return x * (grad / lengths.clamp_min(SHORTEST))[:, None], None
 
 
+def _composed_length(x: Tensor, least: float) -> Tensor:
+    """The norm as an expression; relative to its value, which is constant here, all derivatives are within range."""
+    unit = _Length.forward(x.detach(), SHORTEST)
+    squares = (x / unit[:, None]).square().sum(dim=1)
+    nonzero = squares > 0
+    return torch.where(nonzero, unit * torch.where(nonzero, squares, 1).sqrt(), 0).clamp_min(least)
+
+
 def _scaled_sum_of_squares(x: Tensor) -> Tensor:
     """Sum of squares of ``SCALE * x`` along axis 1, accumulated in place over up to 16 slices."""
-    x = in_wide_range(x)
+    x = in_single_precision(x)
     if is_traced(x):
         return (SCALE * x).square().sum(dim=1)
     count = x.shape[1]
@@ -206,9 +241,9 @@ def _sum_of_squares(pieces: Sequence[Tensor]) -> Tensor:
     return squares
 
 
-def in_wide_range(x: Tensor) -> Tensor:
-    """Cast float16, whose range is 6e-8 to 65,504, to float32; the range of all other dtypes fits ``SCALE``."""
-    return x.float() if x.dtype == torch.float16 else x
+def in_single_precision(x: Tensor) -> Tensor:
+    """Cast half precision to float32: sums of squares leave the range of float16 and the precision of bfloat16."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def spread(field_type: FieldType, values: Float[Tensor, "copies"]) -> Float[Tensor, "channels"]:

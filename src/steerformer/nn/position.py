@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.groups import GROUPS, Group
-from steerformer.nn.ops import inside_torch_func, spread
+from steerformer.nn.ops import inside_transform, spread
 
 Profile = Callable[[Tensor, int], Tensor]
 RadialName = Literal["soft", "smooth", "paper"]
@@ -109,8 +109,8 @@ class PositionalEncoding(ExactConstants):
 
     def matrix(self) -> Float[Tensor, "channels rows"]:
         """The weights as a matrix from the rows of :meth:`basis` to channels."""
-        components = self.constant("_harmonics").shape[0]
-        re, im = (spread(self.out_type, part)[:components, None] * self.constant("_harmonics") for part in self.weight)
+        harmonics = self.constant("_harmonics", self.weight)
+        re, im = (spread(self.out_type, part)[: len(harmonics), None] * harmonics for part in self.weight)
         if not self._complex:
             return torch.cat([re, im])
         return torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])
@@ -123,7 +123,7 @@ class PositionalEncoding(ExactConstants):
         group, degrees, spacing = self.out_type.group, self.out_type.degrees, self._steps()
         like = self.weight.detach()
         if type(self).basis is PositionalEncoding.basis and not torch.compiler.is_exporting():
-            if not torch.compiler.is_compiling() and not inside_torch_func():
+            if not torch.compiler.is_compiling() and not inside_transform():
                 return _shared_table(group, degrees, self.radial, space, spacing, like.dtype, like.device)
             name = next((name for name, known in _PROFILES.items() if known is self.radial), None)
             if name and torch.compiler.is_compiling():

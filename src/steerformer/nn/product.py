@@ -76,7 +76,7 @@ class TensorProduct(ExactConstants):
         sums = []
         for out, pairs in self._pairs.items():
             terms = [
-                _couple(self.constant(f"_c{out}_{i}"), left[abs(harmonic)], right[degree], conjugate=harmonic < 0)
+                _couple(self.constant(f"_c{out}_{i}", x), left[abs(harmonic)], right[degree], conjugate=harmonic < 0)
                 for i, (harmonic, degree) in enumerate(pairs)
             ]
             sums.append(torch.stack(terms).sum(dim=0) if len(terms) > 1 else terms[0])

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steerformer.nn.ops import is_autocast, is_traced
+from steerformer.nn.ops import is_autocast, is_traced, with_metadata, without_metadata
 
 _TILE = 32  # rows of a product: more rows have more zeros, fewer are slower
 
@@ -47,8 +47,8 @@ def map_axes(
         return x
     grows = sum(len(each.matrix) - each.matrix.shape[1] for _, each in maps_of_axes) > 0
     # products along the first axis are the fastest, so they take the largest field
-    out: Tensor = _MapAxes.apply(x, maps_of_axes[::-1] if grows else maps_of_axes, values)
-    return out
+    out: Tensor = _MapAxes.apply(without_metadata(x), maps_of_axes[::-1] if grows else maps_of_axes, values)
+    return with_metadata(out, x)
 
 
 class _MapAxes(torch.autograd.Function):
@@ -112,7 +112,7 @@ def gaussian_windows(x: Tensor, axis: int, count: int, stride: int, deviation: f
     offsets = torch.arange(size, dtype=torch.float64, device=x.device) - samples
     taps = torch.where(offsets.abs() <= reach, _bell(offsets, deviation), 0)
     whole = _bell(torch.arange(-reach, reach + 1, dtype=torch.float64, device=x.device), deviation).sum()
-    return AxisMap((taps / whole).to(x), start=first, step=stride, reach=reach)
+    return AxisMap((taps / whole).to(x.dtype), start=first, step=stride, reach=reach)
 
 
 def _bell(offsets: Tensor, deviation: float) -> Tensor:

@@ -1,6 +1,7 @@
 """Equivariant transformer: MLP, pre-norm residual block and encoder."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,26 +10,34 @@ from torch import Tensor, nn
 
 from steerformer.fields import FieldType, is_integer, require_field_type
 from steerformer.nn.activation import NormReLU
-from steerformer.nn.attention import Attention
+from steerformer.nn.attention import Attention, finite_where_invalid
 from steerformer.nn.dropout import FieldDropout
 from steerformer.nn.linear import Linear
 from steerformer.nn.norm import LayerNorm
 
+Nonlinearity = Callable[[FieldType], nn.Module]
 _STEADY_DEPTH = 8
 
 
+def shrink(field_type: FieldType) -> NormReLU:
+    """The paper's nonlinearity of MLPs, with the initial bias of ``docs/theory.md``; at bias 0 it is the identity."""
+    return NormReLU(field_type, bias=-0.5)
+
+
 class MLP(nn.Module):
-    r"""Equivariant multilayer perceptron: two linear layers with a norm nonlinearity, at every position.
+    r"""Equivariant multilayer perceptron: two linear layers with a nonlinearity between them, at every position.
 
     $$f'(x) = \sigma(f(x) W_1)\, W_2$$
 
-    (paper, section 3.3), with :class:`Linear` layers and a :class:`NormReLU` $\sigma$; all three commute with every
-    rotation, so $\mathrm{MLP}(\rho(R) f) = \rho(R)\, \mathrm{MLP}(f)$.
+    (paper, section 3.3), with :class:`Linear` layers and a pointwise nonlinearity $\sigma$, the paper's
+    :class:`NormReLU` by default; all three commute with every rotation, so
+    $\mathrm{MLP}(\rho(R) f) = \rho(R)\, \mathrm{MLP}(f)$.
 
     Args:
         field_type: type of input and output.
         hidden: type between the linear layers; by default the paper's, twice the copies of every degree.
-        bias: initial bias of the nonlinearity, which is the identity at 0 (``docs/theory.md``).
+        nonlinearity: makes the nonlinearity of a field type, such as :class:`FourierReLU`, which mixes degrees
+            (``docs/any_angle.md`` compares them).
 
     Shape:
         - Input: $(N, C, *)$ with batch size $N$, $C$ = ``field_type.channels`` and spatial axes $*$, or none.
@@ -40,7 +49,9 @@ class MLP(nn.Module):
     torch.Size([2, 24, 16, 16])
     """
 
-    def __init__(self, field_type: FieldType, *, hidden: FieldType | None = None, bias: float = -0.5) -> None:
+    def __init__(
+        self, field_type: FieldType, *, hidden: FieldType | None = None, nonlinearity: Nonlinearity = shrink
+    ) -> None:
         super().__init__()
         require_field_type(field_type, "MLP")
         self.in_type = self.out_type = field_type
@@ -48,7 +59,7 @@ class MLP(nn.Module):
             field_type.group, [2 * copies for copies in field_type.multiplicities], real=field_type.real
         )
         self.expand = Linear(field_type, self.hidden)
-        self.nonlinearity = NormReLU(self.hidden, bias=bias)
+        self.nonlinearity = nonlinearity(self.hidden)
         self.contract = Linear(self.hidden, field_type)
 
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch channels *space"]:
@@ -72,6 +83,7 @@ class TransformerBlock(nn.Module):
         field_type: type of input and output, complex.
         num_heads: number of heads; must divide the copies of every degree.
         hidden: type inside the :class:`MLP`.
+        nonlinearity: makes the nonlinearity of the :class:`MLP`.
         dropout: probability of :class:`FieldDropout` on the output of both branches.
         gain: factor of both branches' last weights at initialization; the default suits eight blocks
             (``docs/theory.md``).
@@ -97,6 +109,7 @@ class TransformerBlock(nn.Module):
         *,
         num_heads: int,
         hidden: FieldType | None = None,
+        nonlinearity: Nonlinearity = shrink,
         dropout: float = 0.0,
         gain: float = 1 / math.sqrt(2 * _STEADY_DEPTH),
         norm_floor: float = 0.0,
@@ -107,7 +120,7 @@ class TransformerBlock(nn.Module):
         self.in_type = self.out_type = field_type
         self.attention_norm, self.mlp_norm = (LayerNorm(field_type, floor=norm_floor) for _ in range(2))
         self.attention = Attention(field_type, num_heads=num_heads, **attention)
-        self.mlp = MLP(field_type, hidden=hidden)
+        self.mlp = MLP(field_type, hidden=hidden, nonlinearity=nonlinearity)
         self.dropout = FieldDropout(field_type, p=dropout) if dropout else nn.Identity()
         with torch.no_grad():
             for weight in (*self.attention.out.weights, *self.mlp.contract.weights):
@@ -122,6 +135,8 @@ class TransformerBlock(nn.Module):
             x: field of type ``in_type``.
             mask: padding mask, ``True`` for valid voxels; see :meth:`Attention.forward`.
         """
+        if mask is not None:
+            x = finite_where_invalid(x, mask)
         x = x + self.dropout(self.attention(self.attention_norm(x), mask))
         x = x + self.dropout(self.mlp(self.mlp_norm(x)))
         return x
