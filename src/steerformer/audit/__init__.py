@@ -1,6 +1,6 @@
 """Equivariance audits of trained models: logits, layers, accuracy and Dice under rotations, attention maps."""
 
-from steerformer.audit.attention_maps import received_attention
+from steerformer.audit.attention_maps import attention_maps, received_attention
 from steerformer.audit.budget import DegreeBudget, LayerBudget, error_budget
 from steerformer.audit.check import (
     ClassifierCheck,
@@ -25,6 +25,7 @@ __all__ = [
     "SegmentationCheck",
     "SweepScores",
     "accuracy_by_angle",
+    "attention_maps",
     "check_classifier",
     "check_segmentation",
     "dice_sweep",

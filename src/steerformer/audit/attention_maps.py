@@ -10,13 +10,10 @@ from steerformer.audit.hooks import run_with_hooks
 from steerformer.nn import Attention
 
 
-def received_attention(
+def attention_maps(
     model: nn.Module, x: Float[Tensor, "batch channels *space"]
-) -> list[Float[Tensor, "batch *grid"]]:
-    r"""For every attention layer, in order: $\sum_i a_{ij}$, the mean over heads, at each voxel $j$ of its grid.
-
-    A voxel that is attended to as much as all others has 1. The map is equivariant: it rotates with the input.
-    """
+) -> list[Float[Tensor, "batch head query *grid"]]:
+    r"""For every attention layer, in order: the weights $a_{ij}$ of each query $i$, on the grid of the keys $j$."""
     inputs: list[tuple[Attention, Tensor]] = []
 
     def keep(module: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -27,9 +24,19 @@ def received_attention(
     handles = [layer.register_forward_pre_hook(keep) for layer in layers]
     run_with_hooks(model, x, handles)
     with torch.no_grad():
-        return [_received(layer, features) for layer, features in inputs]
+        return [_weights(layer, features) for layer, features in inputs]
 
 
-def _received(layer: Attention, features: Tensor) -> Tensor:
+def _weights(layer: Attention, features: Tensor) -> Tensor:
     _, weights = layer(features, return_weights=True)  # batch, head, query voxel, key voxel
-    return weights.mean(1).sum(1).unflatten(1, features.shape[2:])
+    return weights.unflatten(3, features.shape[2:])
+
+
+def received_attention(
+    model: nn.Module, x: Float[Tensor, "batch channels *space"]
+) -> list[Float[Tensor, "batch *grid"]]:
+    r"""For every attention layer, in order: $\sum_i a_{ij}$, the mean over heads, at each voxel $j$ of its grid.
+
+    A voxel that is attended to as much as all others has 1. The map is equivariant: it rotates with the input.
+    """
+    return [weights.mean(1).sum(1) for weights in attention_maps(model, x)]
