@@ -136,6 +136,24 @@ def test_test_objects_have_a_fixed_rotation(root):
         assert_close(samples(part), first, rtol=0, atol=0)
 
 
+def test_training_objects_can_keep_one_rotation(root):
+    once = load(config(root, train_rotation="so3", rotate_once=True)).train
+    upright = load(config(root)).train
+    first = samples(once)
+    once.set_epoch(1)
+    assert_close(samples(once), first, rtol=0, atol=0)
+    assert all(float((a - b).abs().max()) > 0 for (a, _), (b, _) in zip(first, samples(upright), strict=True))
+    jittered = load(config(root, train_rotation="so3", rotate_once=True, augment="jitter")).train
+    before = samples(jittered)
+    jittered.set_epoch(1)
+    assert any(float((a - b).abs().max()) > 0 for (a, _), (b, _) in zip(before, samples(jittered), strict=True))
+
+
+def test_one_rotation_needs_a_rotation():
+    with pytest.raises(ValueError, match="rotate_once needs train_rotation: z or so3, got none"):
+        ModelNet10Config(rotate_once=True)
+
+
 def test_jitter_stays_in_the_unit_sphere():
     points = torch.randn(500, 3)
     points = points / points.norm(dim=1, keepdim=True)

@@ -96,9 +96,10 @@ def test_upright_digits_are_unchanged(tmp_path):
     assert sorted(gaps)[16] > 0.3  # some angles are small, but not half of them
 
 
-def test_augmentation_depends_on_seed_epoch_and_sample_only(tmp_path):
+@pytest.mark.parametrize("augment", ["rotate", "elastic"])
+def test_augmentation_depends_on_seed_epoch_and_sample_only(tmp_path, augment):
     write_idx(tmp_path)
-    splits = load(config(tmp_path, augment="rotate", validation=4))
+    splits = load(config(tmp_path, augment=augment, validation=4))
     first = samples(splits.train)
     backwards = [splits.train[index] for index in reversed(range(len(splits.train)))][::-1]
     assert_close(first, backwards, rtol=0, atol=0)
@@ -106,14 +107,15 @@ def test_augmentation_depends_on_seed_epoch_and_sample_only(tmp_path):
     assert all((a - b).abs().max() > 1e-3 for (a, _), (b, _) in zip(first, samples(splits.train), strict=True))
     splits.train.set_epoch(0)
     assert_close(first, samples(splits.train), rtol=0, atol=0)
-    larger = load(config(tmp_path, augment="rotate"))
+    larger = load(config(tmp_path, augment=augment))
     place = larger.train.numbers.tolist().index(int(splits.train.numbers[3]))
     assert_close(larger.train[place], splits.train[3], rtol=0, atol=0)
 
 
-def test_validation_and_test_digits_are_not_augmented(tmp_path):
+@pytest.mark.parametrize("augment", ["rotate", "elastic"])
+def test_validation_and_test_digits_are_not_augmented(tmp_path, augment):
     write_idx(tmp_path)
-    splits = load(config(tmp_path, augment="rotate", validation=4))
+    splits = load(config(tmp_path, augment=augment, validation=4))
     plain = load(config(tmp_path, validation=4))
     for part in ("validation", "test"):
         getattr(splits, part).set_epoch(5)

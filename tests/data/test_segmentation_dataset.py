@@ -110,3 +110,21 @@ def test_subset_seed_changes_the_training_cases_only(load):
     assert one.test.names == other.test.names and one.validation.names == other.validation.names
     assert not set(other.train.names) & {*one.test.names, *one.validation.names}
     assert set(load().train.names) == set(load(subset_seed=1).train.names)
+
+
+def test_a_fraction_needs_a_rotation():
+    with pytest.raises(ValueError, match=r"train_rotated 0.5 needs train_rotation: any, got none"):
+        SegmentationDataConfig(train_rotated=0.5)
+
+
+def test_a_fraction_of_the_training_samples_is_rotated(load):
+    upright = load(shapes=SHAPES).train
+    part = load(shapes=SHAPES, train_rotation="any", train_rotated=0.4).train
+    changed = []
+    for epoch in range(40):
+        part.set_epoch(epoch)
+        changed += [not torch.equal(part[i][0], upright[i][0]) for i in range(len(part))]
+    share = sum(changed) / len(changed)
+    assert len(changed) >= 80 and abs(share - 0.4) < 4 * (0.4 * 0.6 / len(changed)) ** 0.5
+    whole = load(shapes=SHAPES, train_rotation="any").train
+    assert not any(torch.equal(whole[i][0], upright[i][0]) for i in range(len(whole)))

@@ -13,6 +13,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Root = Annotated[Path, AfterValidator(Path.expanduser)] | None
 AnyRotation = Literal["none", "any"]
 ObjectRotation = Literal["none", "z", "so3"]
+DigitAugmentation = Literal["none", "rotate", "elastic"]
 Normalization = Literal["background", "nonzero", "image", "none"]
 _COUNT_OR_FRACTION = "expected a number of cases, or a fraction of them from 0 to 1"
 
@@ -58,8 +59,9 @@ class RotatedMNISTConfig(Config):
     each epoch); none: leave them upright."""
     test_rotation: AnyRotation = "any"
     """any: rotate each test digit by one random angle; none: leave them upright."""
-    augment: Literal["none", "rotate"] = "none"
-    """rotate: rotate every training digit by a new random angle in each epoch."""
+    augment: DigitAugmentation = "none"
+    """rotate: rotate every training digit by a new random angle in each epoch. elastic: also scale, shear, shift and
+    deform it elastically."""
     seed: Count = 0
     """Draws the digits, their angles, the validation set and the augmentation."""
     subset_seed: Count = 0
@@ -91,6 +93,9 @@ class ModelNet10Config(Config):
     line of voxels; train_rotation and test_rotation are applied before that."""
     train_rotation: ObjectRotation = "none"
     """Rotation of training objects, new in each epoch: none, about the vertical (z), or uniform over SO(3) (so3)."""
+    rotate_once: bool = False
+    """true: one rotation for each training object, the same in all epochs, as "rotated versions of the data set" in the
+    paper may mean."""
     test_rotation: ObjectRotation = "none"
     """Rotation of validation and test objects, one for each object."""
     rotate: Literal["points", "voxels"] = "points"
@@ -105,6 +110,12 @@ class ModelNet10Config(Config):
     """Number of training objects held out for validation, drawn with the seed."""
     seed: Count = 0
     """Draws rotations, the validation set and the augmentation; points on meshes do not depend on it."""
+
+    @model_validator(mode="after")
+    def _require_rotation_to_keep(self) -> "ModelNet10Config":
+        if self.rotate_once and self.train_rotation == "none":
+            raise ValueError("rotate_once needs train_rotation: z or so3, got none")
+        return self
 
 
 class FolderConfig(Config):
@@ -163,7 +174,9 @@ class SegmentationDataConfig(Config):
     the edges of the cases, so that a network does not mistake the edge of a scan, which differs from scan to scan, for
     a landmark."""
     train_rotation: AnyRotation = "none"
-    """any: rotate every training case by a new random rotation in each epoch, by cubic splines."""
+    """any: rotate training cases by a new random rotation in each epoch, by cubic splines."""
+    train_rotated: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """train_rotation any: fraction of the training samples that are rotated; the others stay upright."""
     train_scaling: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Enlarge or shrink every training case by a new random factor of up to 1 plus this; 0 for none."""
     train_intensity: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -187,6 +200,12 @@ class SegmentationDataConfig(Config):
     def _require_one_resampling(self) -> "SegmentationDataConfig":
         if self.size is not None and self.spacing is not None:
             raise ValueError("size and spacing both define the resampling; set one of them to null")
+        return self
+
+    @model_validator(mode="after")
+    def _require_rotation_of_a_fraction(self) -> "SegmentationDataConfig":
+        if self.train_rotated < 1 and self.train_rotation == "none":
+            raise ValueError(f"train_rotated {self.train_rotated} needs train_rotation: any, got none")
         return self
 
     @model_validator(mode="after")

@@ -37,7 +37,7 @@ class ModelNet10(ClassificationDataset):
         config = self.config
         random = self.generator(index, fixed=not self.training)
         kind = config.train_rotation if self.training else config.test_rotation
-        R = draw_rotation(kind, random)
+        R = draw_rotation(kind, self.generator(index, fixed=True) if config.rotate_once else random)
         tilt = TILT if config.grid == "tilted" else torch.eye(3, dtype=R.dtype)
         points = self.points[index].float()
         if self.training and config.augment == "jitter":

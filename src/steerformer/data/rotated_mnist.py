@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from steerformer.data import cache, mnist
-from steerformer.data.config import RotatedMNISTConfig
+from steerformer.data.config import DigitAugmentation, RotatedMNISTConfig
 from steerformer.data.dataset import ClassificationDataset, Progress, Splits, hold_out, no_progress
+from steerformer.data.deformation import deform
 from steerformer.data.rotation import plane_rotations, rotate_batch
 from steerformer.data.seeding import seeded_generator, shuffled
 from steerformer.io.errors import DataError
@@ -17,19 +18,22 @@ _CHUNK = 2_000
 
 
 class RotatedMNIST(ClassificationDataset):
-    """Digits (1, 28, 28) with values from 0 (background) to 1."""
+    """Digits (1, 28, 28) with values from 0 (background) to 1; elastic augmentation overshoots a little at edges."""
 
-    def __init__(self, images: Tensor, labels: Tensor, numbers: Tensor, *, seed: int, augment: bool) -> None:
+    def __init__(
+        self, images: Tensor, labels: Tensor, numbers: Tensor, *, seed: int, augment: DigitAugmentation = "none"
+    ) -> None:
         super().__init__(labels, numbers, seed=seed)
         self.images = images
         self.augment = augment
 
     def sample(self, index: int) -> Tensor:
         x = self.images[index, None].float() / 255
-        if not self.augment:
+        if self.augment == "none":
             return x
-        angle = 2 * math.pi * torch.rand(1, generator=self.generator(index))
-        return rotate_batch(x[None], plane_rotations(angle))[0]
+        random = self.generator(index)
+        R = plane_rotations(2 * math.pi * torch.rand(1, generator=random))
+        return rotate_batch(x[None], R)[0] if self.augment == "rotate" else deform(x, R[0], random)
 
 
 def load(config: RotatedMNISTConfig, progress: Progress = no_progress) -> Splits:
@@ -43,7 +47,7 @@ def load(config: RotatedMNISTConfig, progress: Progress = no_progress) -> Splits
     name = f"rotmnist-{cache.fingerprint(list(source.files), kind=source.kind, version=version, **options)}"
     tensors = cache.cached(name, lambda: make_digits(config, source, progress))
     remaining, held_out = hold_out(len(tensors["train_labels"]), config.validation, seed=config.seed, where=config.root)
-    train = _subset(tensors, "train", config, remaining, augment=config.augment == "rotate")
+    train = _subset(tensors, "train", config, remaining, augment=config.augment)
     validation = _subset(tensors, "train", config, held_out)
     test = _subset(tensors, "test", config, torch.arange(len(tensors["test_labels"])))
     return Splits(train, validation, test, tuple(map(str, range(10))))
@@ -124,7 +128,12 @@ def _rotate(images: Tensor, angles: Tensor, progress: Progress, split: str) -> T
 
 
 def _subset(
-    tensors: dict[str, Tensor], split: str, config: RotatedMNISTConfig, chosen: Tensor, *, augment: bool = False
+    tensors: dict[str, Tensor],
+    split: str,
+    config: RotatedMNISTConfig,
+    chosen: Tensor,
+    *,
+    augment: DigitAugmentation = "none",
 ) -> RotatedMNIST:
     images, labels, numbers = (tensors[f"{split}_{key}"][chosen] for key in ("images", "labels", "numbers"))
     return RotatedMNIST(images, labels, numbers, seed=config.seed, augment=augment)

@@ -82,7 +82,7 @@ class SegmentationDataset(SeededDataset):
 
     def _patch(self, index: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         case, config, random = self.cases[index], self.config, self.generator(index)
-        R = _random_rotation(len(shape), random) if config.train_rotation == "any" else None
+        R = _random_rotation(len(shape), random) if self._is_rotated(random) else None
         over_edges = config.padding_label == "background"
         padding_label = 0 if over_edges else IGNORE
         if config.patch_size is None:
@@ -96,6 +96,12 @@ class SegmentationDataset(SeededDataset):
             scale = _random_factor(config.train_scaling, random)
             x, labels = read_rotated_patch(case, corner, shape, padding_label, R, scale)
         return random_intensities(x, config.train_intensity, random), labels
+
+    def _is_rotated(self, random: torch.Generator) -> bool:
+        config = self.config
+        if config.train_rotation == "none" or config.train_rotated == 1:
+            return config.train_rotation == "any"
+        return float(torch.rand((), generator=random)) < config.train_rotated
 
 
 def _random_rotation(dim: int, random: torch.Generator) -> Tensor:
