@@ -12,7 +12,7 @@ KINDS = {
     "layer norm, antialiased pooling": {"norm": "layer", "antialiased": True},
     "multiplicities by degree": {"widths": [[[3, 2], [2, 1, 1]], [[4, 2]]], "num_heads": 2, "features": [4, 2]},
     "gated": {"nonlinearity": "gated"},
-    "fourier": {"nonlinearity": "fourier", "norm_after": "convolution"},
+    "fourier": {"nonlinearity": "fourier", "norm_after": "convolution", "mlp_nonlinearity": "fourier"},
     "sampled kernels": {"kernel_family": "sampled", "tolerance": 0.1},
 }
 
@@ -49,10 +49,12 @@ UNETS = {
     "MLP": {"depth": 0},
     "paper, 2D": {"widths": [[2, 3], [4, 4], []], "depth": 2, "hidden": 3},
     "paper, 3D": {"widths": [[[2, 1], [4, 2, 1]], [[4, 2, 2]], []], "depth": 0, "head": "absolute"},
+    "MLP, fourier": {"depth": 0, "mlp_nonlinearity": "fourier"},
     "one level": {"widths": [[3, 4]]},
     "norm after each convolution": {"norm_after": "convolution", "head": "scalar"},
     "fourier": {
         "nonlinearity": "fourier",
+        "mlp_nonlinearity": "fourier",
         "norm_after": "convolution",
         "head": "scalar",
         "head_kernel_size": 1,

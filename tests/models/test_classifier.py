@@ -95,6 +95,14 @@ def test_last_convolution_covers_the_remaining_grid(group):
     assert model.flatten.kernel_size == (3,) * group.dim
 
 
+@pytest.mark.parametrize("size", [8, 9, 11])
+def test_final_pooling_before_the_transformer(group, size, float64):
+    model = classifier(group, size=size, pool=2, final_pool=2)
+    assert isinstance(model.blocks[-1], sf.nn.AvgPool)
+    assert model.flatten.kernel_size == (size // 4,) * group.dim
+    assert_equivariant_on_grid(settled(model), size=size, batch=1)
+
+
 @pytest.mark.slow
 def test_overfits_a_few_samples(unchecked):
     torch.manual_seed(0)

@@ -22,6 +22,7 @@ GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
         ({"kernel_size": 4}, r"kernel_size must be odd, got 4"),
         ({"pool": [2, 2]}, r"pool has 2 numbers, expected 1 for 2 blocks"),
         ({"pool": 20}, r"size 12 is too small for poolings by \(20,\): no voxel is left"),
+        ({"final_pool": 7}, r"final_pool 7 is larger than the grid of 6 voxels after the last block"),
         ({"num_heads": 3}, r"num_heads 3 does not divide the last entry of widths, 4"),
         ({"features": [2, 2, 2, 2, 2]}, r"multiplicities \[2, 2, 2, 2, 2\] must be for at most 4 degrees"),
         ({"widths": []}, r"'widths': .* at least 1 item"),

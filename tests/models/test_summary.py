@@ -1,9 +1,12 @@
 """Model summaries: layers, shapes and parameter counts."""
 
+import copy
+
 import pytest
 import torch
 
 from models.small import classifier, plain, unet
+from nn.layers import image, small_net
 from steerformer import SO2, FieldType, models
 from steerformer.models.summary import count
 from steerformer.nn import BatchNorm, Conv, Linear, NormReLU
@@ -59,6 +62,40 @@ def test_layers_of_stem_and_head_are_listed(group):
 def test_invalid_sizes_are_rejected(group, unchecked):
     with pytest.raises(ValueError, match=r"size is an integer >= 1, or one for each of \d axes, got 0"):
         models.summary(unet(group), 0)
+
+
+def test_sequential_is_summarized(group):
+    """Its rows, types and counts are those of its layers; it has no configuration, so it needs a size."""
+    net = small_net(group)
+    found = models.summary(net, 8)
+    assert [row.layer for row in found.rows] == [type(layer).__name__ for layer in net]
+    assert [row.shape for row in found.rows] == [tuple(y.shape[1:]) for y in outputs(net, image(group).randn(1, 8))]
+    assert (found.parameters, found.complex_parameters) == count(net)
+    with pytest.raises(ValueError, match=r"summary of a Sequential needs a size, the voxels along each side"):
+        models.summary(net)
+
+
+def outputs(net, x):
+    net = copy.deepcopy(net).eval()
+    return [x := layer(x) for layer in net]
+
+
+def test_sequential_without_field_types_needs_one(group):
+    net, field_type = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Tanh()), FieldType.image(group, 2)
+    with pytest.raises(ValueError, match=r"Sequential has no in_type; pass in_type=FieldType\(\.\.\.\)"):
+        models.summary(net, 4)
+    (row,) = models.summary(net, 4, in_type=field_type).rows
+    assert (row.layer, row.shape) == ("Tanh", (2, *[4] * group.dim))
+
+
+def test_single_layer_is_one_row(group):
+    layer = Conv(FieldType.image(group, 1), FieldType(group, (2, 1)), kernel_size=3)
+    (row,) = models.summary(layer, 5).rows
+    assert (row.layer, row.shape, row.parameters) == (
+        "Conv",
+        (layer.out_type.channels, *[5] * group.dim),
+        count(layer)[0],
+    )
 
 
 def test_double_precision(group):

@@ -3,6 +3,7 @@
 from steerformer.models.classifier import Classifier
 from steerformer.models.cnn import CNN
 from steerformer.models.config import ClassifierConfig, CNNConfig, ModelConfig, UNetConfig
+from steerformer.models.degree_parameters import parameters_per_degree
 from steerformer.models.eval_mode import eval_mode
 from steerformer.models.monai_config import MonaiUNetConfig
 from steerformer.models.monai_unet import MonaiUNet
@@ -26,6 +27,7 @@ __all__ = [
     "build",
     "eval_mode",
     "load",
+    "parameters_per_degree",
     "preset",
     "preset_hint",
     "presets",

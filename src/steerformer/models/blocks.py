@@ -1,6 +1,7 @@
 """Blocks of steerable convolutions, norms and nonlinearities, shared by classifiers and U-Nets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -11,6 +12,7 @@ from steerformer.groups import Group
 from steerformer.models.config import Multiplicities, SteerableConfig
 from steerformer.models.stem import Stem
 from steerformer.nn import AvgPool, BatchNorm, Conv, Encoder, FourierReLU, Gated, LayerNorm, NormReLU
+from steerformer.nn.transformer import shrink
 
 Spacing = tuple[float, ...] | None
 _WIDTH = 3  # of strided kernels, in voxels of the coarse grid
@@ -106,7 +108,15 @@ def encoder(
         key_window=key_window,
         qk_norm=config.qk_norm,
         norm_floor=config.norm_floor,
+        nonlinearity=mlp_nonlinearity(config),
     )
+
+
+def mlp_nonlinearity(config: SteerableConfig) -> Callable[[FieldType], nn.Module]:
+    """The nonlinearity of MLPs, made of their hidden field type."""
+    if config.mlp_nonlinearity == "fourier":
+        return partial(FourierReLU, oversampling=config.oversampling)
+    return shrink
 
 
 def _nonlinearity(config: SteerableConfig, of: FieldType, spacing: Spacing) -> nn.Module:

@@ -16,7 +16,8 @@ from steerformer.nn import BatchNorm, Invariants, RadialWindow
 class Classifier(nn.Module):
     """Rotation-invariant classifier: convolutions, attention, invariants and an MLP head (paper, section 5).
 
-    Blocks are [Conv, NormReLU, Conv, norm], with a pooling between two of them. An encoder follows (``depth: 0`` leaves
+    Blocks are [Conv, NormReLU, Conv, norm], with a pooling between two of them, and after the last one with
+    ``final_pool``. An encoder follows (``depth: 0`` leaves
     it out: the paper's convolution baseline), then a convolution over the whole remaining grid, the norms of its
     features, and a head of two layers. With ``window``, attention and this convolution see a smooth disk or ball
     instead of the square or cube. So logits are invariant to rotations of the input.
@@ -37,7 +38,7 @@ class Classifier(nn.Module):
         self.encoder = encoder(config, deepest, key_window=width) if config.depth else nn.Identity()
         self.window = RadialWindow(deepest, width=width) if width else nn.Identity()
         features = field_type(group, config.features, 1)
-        self.flatten = conv(config, deepest, features, config.sizes[-1], padding=0)
+        self.flatten = conv(config, deepest, features, config.final_size, padding=0)
         self.norm = BatchNorm(features)
         self.invariants = Invariants(features)
         self.head = head(group, features.copies, config.hidden, config.classes, config.dropout)
@@ -69,3 +70,5 @@ def _blocks(config: ClassifierConfig, image: FieldType) -> Iterator[nn.Module]:
         types = [before, *(field_type(before.group, copies, config.degrees) for copies in widths)]
         yield from block(config, types, config.kernel_sizes[i])
         before = types[-1]
+    if config.final_pool > 1:
+        yield pool(config, before, config.final_pool)

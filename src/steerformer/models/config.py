@@ -108,6 +108,9 @@ class SteerableConfig(_BlocksConfig):
     direction, which mixes degrees."""
     bias: float = -0.5
     """norm: initial bias b; features of norm below -b become 0."""
+    mlp_nonlinearity: Literal["norm", "fourier"] = "norm"
+    """Nonlinearity of the transformer's MLPs. norm: NormReLU, as in the paper; fourier: a ReLU on functions of
+    direction. docs/any_angle.md compares them."""
     oversampling: Annotated[int, Field(ge=2)] = 4
     """fourier: largest degree that the grid of directions resolves, as a multiple of the largest degree of features."""
     antialiased: bool = False
@@ -173,9 +176,25 @@ class ClassifierConfig(SteerableConfig, _GridConfig):
     """Selects this model."""
     features: Multiplicities = 64
     """Multiplicity of degree 0 after the convolution over the remaining grid, or a list with one for each degree."""
+    final_pool: Positive = 1
+    """Pooling factor after the last block, before the transformer; 1 for none. Convolutions of the last block then work
+    on a finer grid than attention: what they alias is less, and attention stays cheap."""
     window: Annotated[float, Field(ge=0)] = 0.0
     """Distance in voxels of the last grid over which a radial window falls to 0 at its edge: on the keys of attention
     and before the convolution over the remaining grid. Rotations by any angle change the logits less; 0 for none."""
+
+    @property
+    def final_size(self) -> int:
+        """Voxels along each side of the last grid, on which the transformer works."""
+        return self.sizes[-1] // self.final_pool
+
+    @model_validator(mode="after")
+    def _require_final_grid(self) -> "ClassifierConfig":
+        if not self.final_size:
+            raise ValueError(
+                f"final_pool {self.final_pool} is larger than the grid of {self.sizes[-1]} voxels after the last block"
+            )
+        return self
 
     @model_validator(mode="after")
     def _require_valid_features(self) -> "ClassifierConfig":

@@ -8,13 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steerformer.fields import FieldType
+from steerformer.models.classifier import Classifier
+from steerformer.models.cnn import CNN
 from steerformer.models.monai_unet import MonaiUNet
-from steerformer.models.registry import Model
 from steerformer.models.stem import FullResolutionHead, Stem
 from steerformer.models.unet import UNet
 from steerformer.models.unet_levels import Down, Up
 from steerformer.nn import BatchNorm, Conv, Encoder, Linear, PositionalEncoding, TransformerBlock
 from steerformer.nn.ops import per_axis
+from steerformer.testing import end_type
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, Down, Up, Stem, FullResolutionHead, Encoder, TransformerBlock)
 _COMPLEX_WEIGHTS = (Conv, Linear, PositionalEncoding, BatchNorm)
@@ -53,13 +56,16 @@ class ModelSummary:
         )
 
 
-def summary(model: Model, size: int | Sequence[int] | None = None) -> ModelSummary:
+def summary(
+    model: nn.Module, size: int | Sequence[int] | None = None, *, in_type: FieldType | None = None
+) -> ModelSummary:
     """Summarize the layers of a model, in the order in which they are called.
 
     Args:
-        model: the model.
+        model: a model of this library, a ``Sequential`` or another module.
         size: voxels along each side of the input, or along each axis; by default those of its configuration; for
-            segmentation models, which take any size, four times the stride.
+            segmentation models, which take any size, four times the stride. Other modules have no default.
+        in_type: type of the input, if neither the model nor the first layer of a ``Sequential`` has this attribute.
 
     >>> from steerformer import models
     >>> net = models.build({"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]], "num_heads": 2})
@@ -67,22 +73,33 @@ def summary(model: Model, size: int | Sequence[int] | None = None) -> ModelSumma
     True
     """
     rows: list[Row] = []
+    in_type = in_type or end_type(model, "in_type")
+    space = per_axis(_default_size(model) if size is None else size, in_type.group.dim, "size")
+    dtype = next((parameter.dtype for parameter in model.parameters()), torch.get_default_dtype())
     shadow = copy.deepcopy(model).to("meta").eval()  # shapes only: a forward pass on a volume takes minutes
-    layers = dict(_layers(shadow))
+    layers = {**dict(_layers(shadow)), shadow: ""}
 
     def add_row(module: nn.Module, _: Any, output: Tensor) -> None:
+        if module is shadow and rows:  # called last; a row of its own only if it is a single layer
+            return
         rows.append(Row(layers[module], type(module).__name__, _types(module), tuple(output.shape[1:]), *count(module)))
 
     for module in layers:
         module.register_forward_hook(add_row)
     with torch.no_grad():
-        space = per_axis(_default_size(model) if size is None else size, model.in_type.group.dim, "size")
-        shadow(torch.empty(1, model.in_type.channels, *space, device="meta", dtype=next(model.parameters()).dtype))
+        shadow(torch.empty(1, in_type.channels, *space, device="meta", dtype=dtype))
     return ModelSummary(tuple(rows), *count(model))
 
 
-def _default_size(model: Model) -> int:
-    return 4 * model.stride if isinstance(model, UNet | MonaiUNet) else model.config.size
+def _default_size(model: nn.Module) -> int:
+    if isinstance(model, UNet | MonaiUNet):
+        return 4 * model.stride
+    if isinstance(model, Classifier | CNN):
+        return model.config.size
+    raise ValueError(
+        f"the summary of a {type(model).__name__} needs a size, the voxels along each side of its input: "
+        f"models.summary(model, size)."
+    )
 
 
 def count(module: nn.Module) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from steerformer.fields import FieldType
 from steerformer.groups import GROUPS
 from steerformer.models.activation_checkpointing import checkpointed
-from steerformer.models.blocks import block, conv, encoder, field_type, norm, pool
+from steerformer.models.blocks import block, conv, encoder, field_type, mlp_nonlinearity, norm, pool
 from steerformer.models.config import UNetConfig
 from steerformer.models.stem import FullResolutionHead
 from steerformer.models.unet_levels import Down, Up
@@ -102,7 +102,9 @@ def _down(config: UNetConfig, types: list[list[FieldType]]) -> Iterator[Down]:
 
 def _middle(config: UNetConfig, of: FieldType) -> Encoder | MLP:
     hidden = FieldType(of.group, [config.hidden * copies for copies in of.multiplicities])
-    return encoder(config, of, hidden=hidden, spacing=config.spacing) if config.depth else MLP(of, hidden=hidden)
+    if not config.depth:
+        return MLP(of, hidden=hidden, nonlinearity=mlp_nonlinearity(config))
+    return encoder(config, of, hidden=hidden, spacing=config.spacing)
 
 
 def _up(config: UNetConfig, types: list[list[FieldType]]) -> Iterator[Up]:
