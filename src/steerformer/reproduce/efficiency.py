@@ -1,5 +1,6 @@
 """Data efficiency: steerable networks and plain ones, trained for equally many minutes on few and many samples."""
 
+import hashlib
 import json
 import statistics
 import time
@@ -45,7 +46,11 @@ STUDIES = {
         (100, 300, 1000, 3000, 12000),
         "accuracy",
         {
-            "steerable transformer, trained upright": ("rotmnist-transformer-k4-cpu", "data.train_rotation=none"),
+            "steerable transformer, trained upright": (
+                "rotmnist-transformer-k4-cpu",
+                "data.train_rotation=none",
+                "data.augment=none",
+            ),
             "plain CNN, trained upright": ("rotmnist-cnn-cpu", "data.train_rotation=none"),
             "plain CNN, trained with rotations": ("rotmnist-cnn-rotated-cpu", "data.train_rotation=none"),
         },
@@ -75,6 +80,19 @@ class Planned:
     folder: Path
     experiment: ExperimentConfig
 
+    @property
+    def settings(self) -> str:
+        """Digest of the settings, wherever the data are; without defaults, so that new options do not change it."""
+        dumped = self.experiment.model_dump_json(exclude={"data": {"root"}}, exclude_defaults=True)
+        values: dict[str, Any] = json.loads(dumped)
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+    def is_measured_by(self, point: "Point", minutes: float) -> bool:
+        """Whether a point is the result of this training, with the same settings and minutes."""
+        names = (point.study, point.network, point.samples, point.seed)
+        same_settings = (point.settings, point.planned_minutes) == (self.settings, minutes)
+        return names == (self.study, self.network, self.samples, self.seed) and same_settings
+
 
 @dataclass(frozen=True)
 class Point:
@@ -95,6 +113,8 @@ class Point:
     errors: dict[str, float]
     """Their standard errors over test samples."""
     test_samples: int
+    settings: str = ""
+    """Digest of the settings of the training; points of earlier versions have none."""
 
 
 def plan(roots: dict[str, Path], runs: Path, *, seeds: int = 1, threads: int = 1) -> list[Planned]:
@@ -116,10 +136,16 @@ def measure_points(
     planned: Sequence[Planned],
     *,
     minutes: float,
+    known: Sequence[Point] = (),
     reporter: Callable[[], Reporter] = Reporter,
 ) -> Iterator[Point]:
-    """Train what is not trained yet, each for this many minutes, and test it upright and rotated."""
+    """Train what is not trained yet, each for this many minutes, and test it upright and rotated.
+
+    Trainings whose results are ``known`` are left out, even if their run folders are gone.
+    """
     for one in planned:
+        if any(one.is_measured_by(point, minutes) for point in known):
+            continue
         path = one.folder / "efficiency.json"
         experiment = _started(one, minutes) or _timed_experiment(one, minutes)
         if not path.exists():
@@ -206,4 +232,5 @@ def _point(one: Planned, minutes: float) -> Point:
         scores,
         errors,
         count,
+        one.settings,
     )

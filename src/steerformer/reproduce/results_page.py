@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from steerformer import models
+from steerformer.config import ConfigError, validate
 from steerformer.io.atomic import write_atomic
 from steerformer.metrics.statistics import binomial_error
 from steerformer.models.summary import count
@@ -30,6 +31,7 @@ from steerformer.reproduce.results_segmentation import (
     is_segmentation_record,
     segmentation_sections,
 )
+from steerformer.runs import ExperimentConfig, load_experiment
 
 
 def reproduce_results(out: Path, runs: Path | None = None) -> Path:
@@ -118,6 +120,8 @@ def _run_section(name: str, record: Record, images: Path) -> str:
     }
     save_figure(learning_curves(curves, label=f"{score} [%]"), images / f"results-{name}-curves.png")
     lines = [f"### {name}", f"```\n{_command(environment)}\n```", _facts(record)]
+    if _is_of_earlier_preset(record):
+        lines.append("The preset has changed since: today the command trains another network, or in another way.")
     lines.append(f"![{score.capitalize()} after each epoch](images/results-{name}-curves.png)")
     if "confusion" in metrics:
         file = f"results-{name}-confusion.png"
@@ -150,6 +154,21 @@ def _command(environment: Record) -> str:
     words = environment.get("command") or ["steerformer", "train"]
     program = "steerformer" if words[0] in ("__main__.py", "steerformer") else words[0]
     return " ".join([program, *words[1:]])
+
+
+def _is_of_earlier_preset(record: Record) -> bool:
+    """Whether the command of a run gives another configuration with the presets of today."""
+    words = record["environment"].get("command") or []
+    if len(words) < 3 or words[2] not in models.presets():
+        return False
+    overrides = [word for word in words[3:] if "=" in word and not word.startswith("-")]
+    try:
+        today = load_experiment(words[2], overrides)
+        then: ExperimentConfig = validate(ExperimentConfig, record["config"], where=words[2])
+    except ConfigError:
+        return True
+    ignored = {"data": {"root"}}
+    return today.model_dump(exclude=ignored) != then.model_dump(exclude=ignored)
 
 
 def _facts(record: Record) -> str:
@@ -188,8 +207,8 @@ _NOTES = {
     "rotmnist": (
         "Runs tested on 50,000 digits did not use the original files of Rotated MNIST. Their data set was generated "
         "from MNIST in the same way and size: 62,000 distinct digits drawn from its 70,000 with a fixed seed, 12,000 "
-        "for training and 50,000 for testing, each rotated by one uniformly random angle. Its digits and angles differ "
-        "from the original."
+        "for training and validation and 50,000 for testing, each rotated by one uniformly random angle. Its digits "
+        "and angles differ from the original."
     ),
     "modelnet10": (
         "Trained on at most 3,991 upright objects without rotation augmentation and tested on 908: upright, rotated "
