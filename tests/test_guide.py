@@ -54,7 +54,7 @@ def tiny_training(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_python_runs(tiny_training, tmp_path, capsys):
     scope = {}
-    first, second = blocks("python")
+    first, second, _ = blocks("python")
     exec(first, scope)
     label, accuracy, grade = capsys.readouterr().out.split()
     assert label in scope["run"].classes and 0 <= float(accuracy) <= 1
@@ -63,6 +63,13 @@ def test_python_runs(tiny_training, tmp_path, capsys):
     exec(second, scope)
     assert "encoder.blocks.0.attention" in capsys.readouterr().out
     assert (tmp_path / "model.safetensors").exists()
+
+
+def test_figures_are_written(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(blocks("python")[2], {"sf": sf})
+    assert {file.stem for file in tmp_path.glob("*.png")} == {"kernels", "features", "attention", "equivariance"}
+    assert capsys.readouterr().out.startswith("{0: ")
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -14,8 +14,10 @@ ROOT = Path(__file__).parents[2]
 MARKERS = re.compile(r"(<!-- results -->\n).*?(<!-- /results -->)", re.DOTALL)
 ROWS = (
     ("Hippocampus MRI, {cases} scans, Dice", "steerable transformer U-Net", "hippocampus-transformer-l2-cpu"),
+    ("", "steerable transformer U-Net", "hippocampus-transformer-l2-rotated-cpu"),
     ("", "MONAI UNet", "hippocampus-monai-cpu"),
     ("", "MONAI UNet", "hippocampus-monai-rotated-cpu"),
+    ("", "MONAI DynUNet", "hippocampus-dynunet-rotated-cpu"),
     ("PH2 skin lesions, {cases} photographs, Dice", "steerable transformer U-Net", "ph2-transformer-k4-cpu"),
     ("", "MONAI UNet", "ph2-monai-cpu"),
     ("Rotated MNIST, {cases} digits, accuracy", "steerable transformer", "rotmnist-transformer-k4-cpu"),
@@ -31,11 +33,12 @@ def results_table(records: dict[str, Any]) -> str:
         record = records[name]
         scores = dict(_scores(record))
         cells = [f"{100 * scores[key]:.1f} %" if key in scores else "-" for key in ("upright", "rotated")]
-        trained = "rotated" if record["config"]["data"].get("train_rotation") in ROTATED else "upright"
         metrics = record["metrics"]
         count = metrics.get("test_cases") or sum(map(sum, metrics["confusion"]))
         cost = f"{metrics['parameters']:,}", f"{metrics['seconds'] / 60:.0f}"
-        rows.append([data.format(cases=f"{count:,}"), f"{network}, trained {trained}", *cells, *cost])
+        rows.append(
+            [data.format(cases=f"{count:,}"), f"{network}, trained {_trained(record['config']['data'])}", *cells, *cost]
+        )
     return markdown_table(["test data", "network", "upright", "rotated", "parameters", "minutes"], rows)
 
 
@@ -49,6 +52,12 @@ def main() -> None:
     records = json.loads((ROOT / "docs" / "results.json").read_text())
     readme = ROOT / "README.md"
     write_atomic(readme, update(readme.read_text(), records))
+
+
+def _trained(data: dict[str, Any]) -> str:
+    if data.get("train_rotation") not in ROTATED:
+        return "upright"
+    return "rotated" if data.get("train_rotated", 1) == 1 else "upright and rotated"
 
 
 def _scores(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
