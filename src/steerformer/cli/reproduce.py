@@ -28,7 +28,7 @@ def reproduce(
             metavar="NAME=PATH", help="efficiency: a data set, rotmnist=PATH or hippocampus=PATH; repeatable."
         ),
     ] = None,
-    minutes: Annotated[float, typer.Option(min=0.01, help="efficiency: minutes of each training.")] = 10.0,
+    minutes: Annotated[float, typer.Option(min=0.01, help="efficiency: minutes of CPU time of each training.")] = 10.0,
     seeds: Annotated[int, typer.Option(min=1, help="efficiency: trainings of each network and size.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="efficiency: CPU threads.")] = 1,
     dry_run: Annotated[bool, typer.Option(help="efficiency: only list what would be trained.")] = False,
@@ -41,7 +41,7 @@ def reproduce(
 
     'steerformer reproduce efficiency --data rotmnist=DIR --data
     hippocampus=DIR' trains a steerable network and its plain rivals on few
-    and many samples, each for the same number of minutes, tests them upright
+    and many samples, each for the same minutes of CPU time, tests them upright
     and rotated, and writes scores against training samples. What is in
     efficiency.json with the same settings and minutes is not trained again;
     without --data the page is written from efficiency.json alone.

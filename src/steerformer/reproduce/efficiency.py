@@ -107,6 +107,7 @@ class Point:
     passes: int
     """Over the training samples, in all epochs."""
     minutes: float
+    """On the clock, for all of the training; longer than planned where the machine had other work."""
     parameters: int
     scores: dict[str, float]
     """Accuracy or Dice of each of ``TESTS``."""
@@ -139,7 +140,7 @@ def measure_points(
     known: Sequence[Point] = (),
     reporter: Callable[[], Reporter] = Reporter,
 ) -> Iterator[Point]:
-    """Train what is not trained yet, each for this many minutes, and test it upright and rotated.
+    """Train what is not trained yet, each for this many minutes of CPU time, and test it upright and rotated.
 
     Trainings whose results are ``known`` are left out, even if their run folders are gone.
     """
@@ -157,7 +158,10 @@ def measure_points(
 
 
 def seconds_per_step(experiment: ExperimentConfig, splits: data.Splits) -> float:
-    """Median time of a training step, with loading of its samples."""
+    """Median CPU time of a training step per thread, with loading of its samples.
+
+    CPU time, since other work on the machine would change the time on the clock, and so how long networks are trained.
+    """
     fabric = make_fabric(experiment.training)
     learner = Learner(
         fabric, models.build(experiment.model), experiment.training, make_task(experiment, splits.classes)
@@ -165,12 +169,12 @@ def seconds_per_step(experiment: ExperimentConfig, splits: data.Splits) -> float
     learner.module.train()
     order, times = cycle(range(len(splits.train))), []
     for _ in range(_WARM_UP + _TIMED):
-        start = time.perf_counter()
+        start = time.process_time()
         samples = [splits.train[i] for i in islice(order, experiment.training.batch_size)]
         x, labels = torch.stack([x for x, _ in samples]), torch.stack([torch.as_tensor(label) for _, label in samples])
         learner.step([tuple(fabric.to_device((x, labels)))], 1e-6)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[_WARM_UP:])
+        times.append(time.process_time() - start)
+    return statistics.median(times[_WARM_UP:]) / torch.get_num_threads()
 
 
 def _started(one: Planned, minutes: float) -> ExperimentConfig | None:
@@ -193,7 +197,7 @@ def _plan_of(one: Planned, minutes: float) -> dict[str, Any]:
 
 
 def _timed_experiment(one: Planned, minutes: float) -> ExperimentConfig:
-    """The experiment with as many epochs as fit into the minutes."""
+    """The experiment with as many epochs as fit into the minutes of CPU time."""
     splits = data.load(one.experiment.data)
     batch_size = min(one.experiment.training.batch_size, len(splits.train))
     experiment = resolve_config(one.experiment, [f"training.batch_size={batch_size}"])
