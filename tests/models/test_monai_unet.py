@@ -69,6 +69,42 @@ def test_margin_surrounds_inputs_in_eval_mode_only(group):
     assert torch.equal(model.eval()(x), plain.eval()(F.pad(x, [4] * 2 * group.dim))[inside])
 
 
+def test_windows_do_not_depend_on_what_lies_far_away(group):
+    """Instance norms over a whole input do: the negative control."""
+    options = {"architecture": "dynunet", "channels": [4, 4, 8], "norm": "instance"}
+    model, whole = monai_unet(group, **options, window=[16] * group.dim).eval(), monai_unet(group, **options).eval()
+    whole.load_state_dict(model.state_dict())
+    x = model.in_type.randn(1, (16, 16, 16)[: group.dim])
+    assert torch.allclose(model(x), whole(x), atol=1e-6)
+    empty_side = [0, 0] * (group.dim - 1) + [0, 48]
+    near = (slice(None), slice(None), slice(8))  # only windows that begin at the edge reach these
+    for each, is_local in ((model, True), (whole, False)):
+        change = (each(F.pad(x, empty_side))[near] - each(x)[near]).abs().max()
+        assert (change < 1e-5) == is_local
+
+
+def test_inputs_smaller_than_a_window_are_padded(group):
+    options = {"architecture": "dynunet", "channels": [4, 4, 8], "norm": "instance"}
+    model, whole = monai_unet(group, **options, window=[16] * group.dim), monai_unet(group, **options)
+    whole.load_state_dict(model.state_dict())
+    x = model.in_type.randn(2, 12)
+    inside = (slice(None), slice(None), *[slice(2, 14)] * group.dim)
+    assert torch.allclose(model.eval()(x), whole.eval()(F.pad(x, [2] * 2 * group.dim))[inside], atol=1e-4)
+    assert torch.equal(model.train()(x), whole.train()(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": [16]}, r"one side for each of 2 axes, got \[16\]"),
+        ({"window": [16, 16], "margin": 4}, "give window or margin, not both"),
+    ],
+)
+def test_impossible_windows_are_rejected(options, message):
+    with pytest.raises(ConfigError, match=message):
+        monai_unet(SO2, **options)
+
+
 def test_types_and_stride(control):
     assert control.out_type == sf.FieldType.image(control.in_type.group, 3)
     assert control.stride == 2 ** (len(control.config.channels) - 1)

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from steerformer.config import Config
+from steerformer.groups import GROUPS
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -40,11 +41,23 @@ class MonaiUNetConfig(Config):
     margin: Annotated[int, Field(ge=0)] = 0
     """Zeros that surround an input in evaluation and prediction. A network trained on patches that reach over the edges
     of scans has seen background around them, and finds false structures at the edges of a scan without a margin."""
+    window: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=3)] | None = None
+    """Sides of the windows in which it predicts, in voxels, half a window apart; smaller inputs are padded by zeros. As
+    in nnU-Net, the patch size of the training: instance norms depend on how much of their input is empty."""
 
     @model_validator(mode="after")
     def _require_odd_kernel(self) -> "MonaiUNetConfig":
         if self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {self.kernel_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _require_sides_of_windows(self) -> "MonaiUNetConfig":
+        dim = GROUPS[self.group].dim
+        if self.window and len(self.window) != dim:
+            raise ValueError(f"window has one side for each of {dim} axes, got {list(self.window)}")
+        if self.window and self.margin:
+            raise ValueError("give window or margin, not both: windows are padded where an input is smaller")
         return self
 
     @model_validator(mode="after")

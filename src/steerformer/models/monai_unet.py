@@ -16,7 +16,7 @@ class MonaiUNet(nn.Module):
     """MONAI's UNet or DynUNet with the interface of :class:`~steerformer.models.UNet`, for grids of any size.
 
     With deep supervision, in training mode, logits have an axis of levels, ``(batch, level, class, *space)``: the
-    finest first, all on the grid of the input.
+    finest first, all on the grid of the input. With ``window``, in eval mode, it predicts in overlapping windows.
 
     Args:
         config: channels and options.
@@ -34,6 +34,16 @@ class MonaiUNet(nn.Module):
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch *logits"]:
         """Logits of every voxel."""
         require_space(self.in_type, x, "MonaiUNet")
+        return self._at_once(x) if self.training or self.config.window is None else self._in_windows(x)
+
+    def _in_windows(self, x: Tensor) -> Tensor:
+        from monai.inferers.utils import sliding_window_inference  # deferred: the import takes seconds
+
+        logits = sliding_window_inference(x, self.config.window, 1, self._at_once, overlap=0.5, mode="gaussian")
+        assert isinstance(logits, Tensor)
+        return logits
+
+    def _at_once(self, x: Tensor) -> Tensor:
         space = x.shape[2:]
         margins = [_margins(n, self.stride, 0 if self.training else self.config.margin) for n in space]
         logits: Tensor = self.net(F.pad(x, [margin for both in reversed(margins) for margin in both]))
