@@ -1,0 +1,71 @@
+"""The scripts in examples/: short, and each does what it says."""
+
+import importlib.util
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "examples").glob("*.py"))}
+FIGURE = r"([\d.]+(?:e[+-]?\d+)?)"
+
+
+def run(name, capsys):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES[name])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main()
+    return capsys.readouterr().out
+
+
+def figures(pattern, text):
+    return [float(figure) for figure in re.findall(pattern.replace("FIGURE", FIGURE), text)]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_is_short_and_says_what_it_shows(name):
+    text = EXAMPLES[name].read_text()
+    assert len(text.splitlines()) < 60 and text.startswith('"""')
+
+
+@pytest.mark.slow
+def test_steerable_vit_learns_and_is_invariant(capsys):
+    text = run("steerable_vit", capsys)
+    assert figures(r"accuracy FIGURE%", text)[0] > 90
+    assert figures(r"90 degrees: FIGURE", text)[0] < 1e-4
+
+
+@pytest.mark.slow
+def test_vector_output_learns_gradients(capsys):
+    text = run("vector_output", capsys)
+    errors = figures(r"-> FIGURE", text)
+    assert len(errors) == 2 and max(errors) < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Lightning warns about its own use of torch and about few workers
+def test_lightning_module_trains(capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        text = run("lightning_module", capsys)
+    assert figures(r"loss FIGURE", text)[0] < 0.4
+
+
+@pytest.mark.slow
+def test_monai_pipeline_segments_and_keeps_metadata(capsys):
+    text = run("monai_pipeline", capsys)
+    assert figures(r"Dice FIGURE%", text)[0] > 50 and "voxel spacing kept: 2 mm" in text
+
+
+def test_own_nonlinearity_is_equivariant_and_its_control_is_not(capsys):
+    text = run("own_nonlinearity", capsys)
+    assert max(figures(r"NormSoftplus: relative equivariance error FIGURE", text)) < 1e-12
+    assert min(figures(r"ChannelSoftplus: relative equivariance error FIGURE", text)) > 0.1
+
+
+@pytest.mark.slow
+def test_report_shows_errors_of_one_own_model(capsys):
+    text = run("equivariance_report", capsys)
+    assert max(figures(r"pooling, \d+ degrees: relative error FIGURE", text)) < 0.05
+    assert figures(r"nn.Conv2d, 90 degrees: relative error FIGURE", text)[0] > 0.1
