@@ -20,7 +20,7 @@ def scan(seed: int) -> tuple[Tensor, Tensor]:
         sf.FieldType.image(sf.SO3, 1), batch=1, count=6, extent=6.0, seed=seed, dtype=torch.float32
     )
     volume = blobs.sample((28, 24, 20))[0, 0]
-    return volume, (volume > 0.6).float()
+    return volume, (volume > 0.3).float()
 
 
 def main() -> None:

@@ -34,12 +34,13 @@ class MonaiUNet(nn.Module):
     def forward(self, x: Float[Tensor, "batch channels *space"]) -> Float[Tensor, "batch *logits"]:
         """Logits of every voxel."""
         require_space(self.in_type, x, "MonaiUNet")
-        return self._at_once(x) if self.training or self.config.window is None else self._in_windows(x)
+        window = None if self.training else self.config.window
+        return self._at_once(x) if window is None else self._in_windows(x, window)
 
-    def _in_windows(self, x: Tensor) -> Tensor:
+    def _in_windows(self, x: Tensor, window: Sequence[int]) -> Tensor:
         from monai.inferers.utils import sliding_window_inference  # deferred: the import takes seconds
 
-        logits = sliding_window_inference(x, self.config.window, 1, self._at_once, overlap=0.5, mode="gaussian")
+        logits = sliding_window_inference(x, window, 1, self._at_once, overlap=0.5, mode="gaussian")
         assert isinstance(logits, Tensor)
         return logits
 

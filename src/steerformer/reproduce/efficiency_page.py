@@ -19,8 +19,8 @@ _INTRODUCTION = """# Few samples
 <!-- Written by `steerformer reproduce efficiency`; do not edit. -->
 
 How many training samples does a network need, and does equivariance pay? Every network was trained for as many
-passes over its samples as fit into the same minutes of CPU time (column *min*); each is tested on upright samples and on
-the same samples rotated at random.
+passes over its samples as fit into the same minutes of CPU time (column *min*); each is tested on upright samples and
+on the same samples rotated at random.
 Steerable networks were trained on upright samples alone: they know rotations by construction. The plain networks were
 trained either on upright samples or with a new random rotation of every sample in each epoch.
 """
@@ -90,8 +90,9 @@ def _section(points: Sequence[Point], name: str) -> str:
     for network in study.networks:
         for samples, group in _of(points, name, network).items():
             scores = [with_error(*_mean_and_error(group, test), scale=100) for test in TESTS]
-            cost = f"{fmean(point.passes for point in group):,.0f}", f"{fmean(point.planned_minutes for point in group):g}"
-            rows.append([network, f"{samples:,}", *scores, len(group), *cost, f"{group[0].parameters:,}"])
+            passes, minutes = (fmean(getattr(point, key) for point in group) for key in ("passes", "planned_minutes"))
+            cost = f"{passes:,.0f}", f"{minutes:g}", f"{group[0].parameters:,}"
+            rows.append([network, f"{samples:,}", *scores, len(group), *cost])
     chosen = [point for point in points if point.study == name and point.network in study.networks]
     score = "Dice" if study.score == "dice" else "accuracy"
     header = ["network", "samples", *(f"{score} {test} [%]" for test in TESTS), "runs", "passes", "min", "parameters"]
