@@ -101,7 +101,7 @@ def test_normalization_takes_little_more_memory_than_its_result(method):
     peak = measure_peak(lambda: normalize(x, method))
     if peak is None:
         pytest.skip("the system does not report peak memory")
-    assert peak < (4 + 8) * x.numel()
+    assert peak < (4 + 8) * x.numel() + 2**20  # the allocator's own
 
 
 def test_cropped_voxels_do_not_affect_normalization():
