@@ -1,7 +1,8 @@
 """The Python API: train, open, predict, evaluate and check runs. The commands call it."""
 
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,7 +58,7 @@ def train(
 def open_run(folder: Path | str) -> "Run":
     """Open the run in ``folder``; a one-line ``ValueError`` if the folder has no run, or the run no model yet."""
     found = read_run_folder(folder)
-    return Run(found.folder, found.config, found.model, found.classes)
+    return Run(found.folder, found.config, found.model, found.classes, found.spacing)
 
 
 def resolve_config(config: ConfigLike, overrides: Sequence[str] = ()) -> ExperimentConfig:
@@ -115,7 +116,8 @@ class Run(RunFolder):
         single = isinstance(inputs, str | Path | np.ndarray | Tensor)
         items: "Sequence[Input]" = [inputs] if single else list(inputs)  # type: ignore[list-item, arg-type]
         if self.is_segmentation:
-            return segment_inputs(self, items, spacing=spacing, probabilities=probabilities, memory=memory)
+            options: dict[str, Any] = {"spacing": spacing, "probabilities": probabilities, "memory": memory}
+            return segment_inputs(self, items, **options, notify=_warn)
         self._reject_segmentation_options(memory is not None, probabilities)
         return classify_inputs(self, items, spacing=spacing)
 
@@ -129,11 +131,13 @@ class Run(RunFolder):
         force: bool = False,
         memory: int | None = None,
         progress: "ProgressBar | None" = None,
+        notify: Callable[[str], object] | None = None,
     ) -> "PredictedFiles":
         """Write predictions for files, as ``steerformer predict`` does; files that cannot be read do not stop others.
 
         A segmentation model writes a label map for each scan into the folder ``out``, in the scan's geometry; a
-        classifier writes one CSV file ``out``, if given.
+        classifier writes one CSV file ``out``, if given. ``notify`` is called with one line if scans were resampled to
+        the voxel spacing of the training cases; a warning by default.
         """
         from steerformer.infer.classify_files import classify_files
         from steerformer.infer.progress_bars import no_progress_bar
@@ -155,6 +159,7 @@ class Run(RunFolder):
             force=force,
             memory=memory,
             progress=bar,
+            notify=notify or _warn,
         )
 
     def evaluate(
@@ -167,6 +172,7 @@ class Run(RunFolder):
         save: bool = False,
         scans: bool = True,
         progress: "ProgressBar | None" = None,
+        notify: Callable[[str], object] | None = None,
     ) -> "RunEvaluation":
         """Metrics on a split, as ``steerformer evaluate`` gives them.
 
@@ -178,6 +184,8 @@ class Run(RunFolder):
             save: write ``evaluation-*.json`` (for segmentation also .csv and .png) into the run folder.
             scans: segmentation: draw the scans in the saved figure; ``False`` for confidential ones.
             progress: shows the progress.
+            notify: called with one line if other data are resampled to the voxel spacing of the training cases; a
+                warning by default.
         """
         from steerformer.infer.evaluation import evaluate_run, save_evaluation
         from steerformer.infer.progress_bars import no_progress_bar
@@ -189,6 +197,7 @@ class Run(RunFolder):
             rotations=rotations,
             batch_size=batch_size,
             progress=progress or no_progress_bar,
+            notify=notify or _warn,
         )
         if not save:
             return found
@@ -204,6 +213,7 @@ class Run(RunFolder):
         control: "Run | None" = None,
         out: Path | str | None = None,
         progress: "ProgressBar | None" = None,
+        notify: Callable[[str], object] | None = None,
     ) -> "ClassifierCheck | SegmentationCheck":
         """Whether the model is equivariant: logits, layers, and accuracy or Dice against angle.
 
@@ -214,6 +224,7 @@ class Run(RunFolder):
             control: another segmentation run to compare with.
             out: folder for ``check.json`` and ``check.png``; nothing is written by default.
             progress: shows the progress.
+            notify: as in :meth:`evaluate`.
         """
         from steerformer.audit.run_check import check_run, save_check
         from steerformer.infer.progress_bars import no_progress_bar
@@ -225,6 +236,7 @@ class Run(RunFolder):
             angles=angles,
             control=control,
             progress=progress or no_progress_bar,
+            notify=notify or _warn,
         )
         if out is not None:
             save_check(found, Path(out), control.folder.resolve().name if control else None)
@@ -243,6 +255,10 @@ class Run(RunFolder):
         from steerformer.plots.overlay import write_overlay
 
         write_overlay(scan, found.labels, path, classes=self.classes)
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=4)
 
 
 def _draw_examples(found: "RunEvaluation", path: Path, *, scans: bool) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from steerformer.audit.rotations import sweep_axes
 from steerformer.audit.samples import some_cases, some_samples, upright
 from steerformer.data import DataConfig, SegmentationDataset, Splits
 from steerformer.data.rotation import interpolation_mode
-from steerformer.infer.evaluation import load_run_data
+from steerformer.infer.evaluation import Notify, load_run_data
 from steerformer.infer.memory import memory_budget
 from steerformer.infer.progress_bars import ProgressBar, no_progress_bar
 from steerformer.io.atomic import write_json
@@ -33,6 +33,7 @@ def check_run(
     angles: Sequence[float] | None = None,
     control: RunFolder | None = None,
     progress: ProgressBar = no_progress_bar,
+    notify: Notify = lambda line: None,
 ) -> ClassifierCheck | SegmentationCheck:
     """Check the model of a run on its upright test samples.
 
@@ -42,12 +43,13 @@ def check_run(
         angles: in degrees.
         control: another segmentation run to compare with.
         progress: shows the progress.
+        notify: called with one line if other data are resampled to the voxel spacing of the training cases.
     """
     if samples is not None and samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}.")
     if angles is not None and not len(angles):
         raise ValueError("angles is empty; give at least one angle in degrees, such as [0, 30, 60].")
-    config, splits = load_run_data(run, overrides, upright)
+    config, splits = load_run_data(run, overrides, upright, notify)
     with eval_mode(run.model):
         if is_segmentation(run.config.model):
             return _check_segmentation(run, splits, overrides, samples, angles, control, progress)

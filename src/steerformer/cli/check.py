@@ -69,6 +69,7 @@ def check(
             control=open_run(control) if control else None,
             out=folder,
             progress=progress_bar,
+            notify=say,
         )
     console.print(_logits_table(found))
     console.print(_layers_table(found))

@@ -46,6 +46,7 @@ def evaluate(
             save=True,
             scans=not outlines,
             progress=progress_bar,
+            notify=say,
         )
     if opened.is_segmentation:
         console.print(_structures_table(found.metrics))

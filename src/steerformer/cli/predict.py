@@ -45,6 +45,9 @@ def predict(
     classifier writes the class of each file and the probability of every
     class. Files are resized to the model's input.
 
+    Scans with other voxels than the training cases are resampled to theirs,
+    and label maps back to the scan.
+
     Files that cannot be read are skipped and listed at the end, with exit
     code 2.
     """
@@ -62,6 +65,7 @@ def predict(
             force=force,
             memory=parse_bytes(memory) if memory else None,
             progress=progress_bar,
+            notify=say,
         )
     if opened.is_segmentation:
         count = len(found.written)

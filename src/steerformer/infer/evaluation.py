@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.config import ConfigError, override, validate
-from steerformer.data import DataConfig, SegmentationDataset, Splits, load
+from steerformer.data import DataConfig, SegmentationDataConfig, SegmentationDataset, Splits, load
 from steerformer.data.rotation import interpolation_mode
 from steerformer.infer.classification import equally_spaced_rotations, rotation_averaged_probabilities
 from steerformer.infer.memory import memory_budget
@@ -25,9 +25,12 @@ from steerformer.metrics.overlap import class_structures, overlaps, tumor_region
 from steerformer.models.eval_mode import eval_mode, reference_parameter
 from steerformer.runs.compatibility import is_segmentation, require_compatible
 from steerformer.runs.run_folder import RunFolder
+from steerformer.runs.spacing_range import SpacingRange, adapt_to_spacing, describe_spacing
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Logits ``(batch, class, *space)`` and labels ``(batch, *space)`` to a mean over the batch."""
+Notify = Callable[[str], object]
+"""Called with one line of text for the user."""
 _SPLITS = ("train", "validation", "test")
 Predict = Callable[[nn.Module, Tensor], Tensor]
 """Logits ``(class, *space)`` of one case ``(channel, *space)`` by a model in eval mode."""
@@ -37,8 +40,13 @@ def load_run_data(
     run: RunFolder,
     overrides: Sequence[str] = (),
     adapt: Callable[[DataConfig], DataConfig] = lambda config: config,
+    notify: Notify = lambda line: None,
 ) -> tuple[DataConfig, Splits]:
-    """The data of a run, or other data by ``data.*`` overrides; ``adapt`` changes the configuration before them."""
+    """The data of a run, or other data by ``data.*`` overrides; ``adapt`` changes the configuration before them.
+
+    Other data whose voxels are unlike those of the training cases are resampled; ``notify`` is called with one line
+    that says so.
+    """
     for word in overrides:
         if not word.startswith("data."):
             raise ConfigError(f"only data.* can be changed for a trained model, got {word!r}.")
@@ -50,6 +58,16 @@ def load_run_data(
             f"trained; give data.root=PATH."
         )
     splits = load(config)
+    known, found = run.spacing, SpacingRange.of_training(splits)
+    if isinstance(config, SegmentationDataConfig) and known and found:
+        where = config.root or config.name
+        adapted = adapt_to_spacing(config, known, found.median, name=where, is_stated=True)
+        if adapted is not config:
+            notify(
+                f"{where} has voxels of {describe_spacing(found.median)}, unlike the training cases; its cases are "
+                f"resampled to {describe_spacing(known.median)}, and scored there"
+            )
+            config, splits = adapted, load(adapted)
     require_compatible(run.model, splits, run.config)
     if splits.classes != run.classes and not all(name.isdigit() for name in run.classes):
         raise ConfigError(
@@ -151,6 +169,7 @@ def evaluate_run(
     rotations: int = 1,
     batch_size: int = 250,
     progress: ProgressBar = no_progress_bar,
+    notify: Notify = lambda line: None,
 ) -> RunEvaluation:
     """Evaluate a run on a split of its data, or of other data by overrides."""
     if split not in _SPLITS:
@@ -163,7 +182,7 @@ def evaluate_run(
             "rotations (--rotations) above 1 are for classifiers; rotate the cases of a segmentation by "
             "data.test_rotation=any."
         )
-    config, splits = load_run_data(run, overrides)
+    config, splits = load_run_data(run, overrides, notify=notify)
     if not len(getattr(splits, split)):
         raise ValueError(f"there are no samples in {split}; set data.validation to have some for validation.")
     if is_segmentation(run.config.model):

@@ -14,7 +14,9 @@ from steerformer.infer.window_memory import WindowMemory
 from steerformer.io.errors import DataError, describe_os_error
 from steerformer.io.modalities import group_modalities, output_name
 from steerformer.io.scans import Scan, read_scan, write_labels, write_probabilities
+from steerformer.models import Model
 from steerformer.runs.run_folder import RunFolder
+from steerformer.runs.spacing_range import adapt_to_spacing, resampled_line
 
 Draw = Callable[[Scan, Segmentation, Path], None]
 """Draws a scan with its segmentation into a file."""
@@ -44,6 +46,7 @@ def segment_files(
     force: bool = False,
     memory: int | None = None,
     progress: ProgressBar = no_progress_bar,
+    notify: Callable[[str], object] = lambda line: None,
 ) -> PredictedFiles:
     """Write a label map for every file that can be segmented; a failing file does not stop the others.
 
@@ -56,6 +59,7 @@ def segment_files(
         force: overwrite files that exist.
         memory: limit for the peak memory of the process in bytes; by default what is free.
         progress: shows the progress.
+        notify: called with one line if scans had to be resampled to the voxel spacing of the training cases.
     """
     scans = group_modalities(files, run.model.config.in_channels)
     jobs = [_job(scan, out, probabilities, draw_overlay is not None) for scan in scans]
@@ -64,6 +68,7 @@ def segment_files(
     window_memory = WindowMemory(run.model)
     out.mkdir(parents=True, exist_ok=True)
     written, errors = [], []
+    resampled: dict[str, tuple[float, ...]] = {}
     with progress("segmenting", len(jobs)) as advance:
         for job in jobs:
             shares: list[float] = []
@@ -72,10 +77,12 @@ def segment_files(
                 shares.append(share)
                 advance(share)
 
-            error = _try(run, job, limit, window_memory, step, draw_overlay)
+            error = _try(run, job, limit, window_memory, step, draw_overlay, resampled)
             errors += [error] if error else []
             written += [] if error else [job.labels]
             advance(1 - sum(shares))
+    if resampled and run.spacing:
+        notify(resampled_line(resampled, run.spacing))
     return PredictedFiles(len(jobs), tuple(written), tuple(errors))
 
 
@@ -114,15 +121,22 @@ def _try(
     window_memory: WindowMemory,
     progress: Callable[[float], object],
     draw_overlay: Draw | None,
+    resampled: dict[str, tuple[float, ...]],
 ) -> str | None:
     """Segment a scan and write the results; the error in one line if that fails."""
     from nibabel.spatialimages import HeaderDataError
 
-    config, dim = run.model.config, run.model.in_type.group.dim
+    channels, dim = run.model.config.in_channels, run.model.in_type.group.dim
     try:
-        scan = read_scan(job.scan[0] if len(job.scan) == 1 else job.scan, config.in_channels, dim=dim)
-        found = _segment(run, scan, job, memory, window_memory, progress)
+        scan = read_scan(job.scan[0] if len(job.scan) == 1 else job.scan, channels, dim=dim)
+        assert isinstance(run.config.data, SegmentationDataConfig)
+        config = adapt_to_spacing(
+            run.config.data, run.spacing, scan.spacing, name=scan.path, is_stated=scan.geometry is not None
+        )
+        found = _segment(run.model, scan, config, job, memory, window_memory, progress)
         _write(run, scan, found, job, draw_overlay)
+        if config is not run.config.data:
+            resampled[scan.name] = scan.spacing
     except OSError as error:
         return describe_os_error(error, job.scan[0])
     except ValueError as error:
@@ -137,18 +151,17 @@ def _try(
 
 
 def _segment(
-    run: RunFolder,
+    model: Model,
     scan: Scan,
+    config: SegmentationDataConfig,
     job: _Job,
     memory: int | None,
     window_memory: WindowMemory,
     progress: Callable[[float], object],
 ) -> Segmentation:
-    config = run.config.data
-    assert isinstance(config, SegmentationDataConfig)
     try:
         return segment(
-            run.model,
+            model,
             scan,
             config,
             probabilities=job.probabilities is not None,

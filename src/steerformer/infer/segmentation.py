@@ -20,6 +20,7 @@ from steerformer.io.modalities import group_modalities
 from steerformer.io.scans import Scan, read_scan
 from steerformer.models import Model
 from steerformer.runs.run_folder import RunFolder
+from steerformer.runs.spacing_range import adapt_to_spacing, resampled_line
 
 # Bytes per voxel of a scan that are needed after the last window, until everything is written.
 _LABELS = 8
@@ -75,14 +76,16 @@ def segment_inputs(
     spacing: Sequence[float] | None = None,
     probabilities: bool = False,
     memory: int | None = None,
+    notify: Callable[[str], object] = lambda line: None,
 ) -> list[Segmentation]:
     """Segment files or arrays (channels, \\*space); ``spacing`` is the voxel spacing of arrays.
 
-    An item may be the files of the modalities of one scan; a flat list of such files is grouped by their names.
+    An item may be the files of the modalities of one scan; a flat list of such files is grouped by their names. Scans
+    with other voxels than the training cases are resampled to theirs; ``notify`` is called with one line that says so.
     """
     config, model, window_memory = run.config.data, run.model, WindowMemory(run.model)
     assert isinstance(config, SegmentationDataConfig)
-    found = []
+    found, resampled = [], {}
     for number, item in enumerate(_grouped(items, model.config.in_channels)):
         files = modality_files(item)
         if files is None:
@@ -92,7 +95,13 @@ def segment_inputs(
             scan = read_scan(source, model.config.in_channels, dim=model.in_type.group.dim)
         limit = memory_budget() if memory is None else memory
         options: dict[str, Any] = {"probabilities": probabilities, "memory": limit, "window_memory": window_memory}
-        found.append(segment(model, scan, config, **options))
+        is_stated = scan.geometry is not None or (files is None and spacing is not None)
+        adapted = adapt_to_spacing(config, run.spacing, scan.spacing, name=scan.path, is_stated=is_stated)
+        if adapted is not config:
+            resampled[scan.name] = scan.spacing
+        found.append(segment(model, scan, adapted, **options))
+    if resampled and run.spacing:
+        notify(resampled_line(resampled, run.spacing))
     return found
 
 

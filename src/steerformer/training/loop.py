@@ -15,6 +15,7 @@ from steerformer.io.atomic import write_atomic
 from steerformer.models import Model
 from steerformer.runs.config import ExperimentConfig
 from steerformer.runs.run_folder import BEST, CASES, CHECKPOINT
+from steerformer.runs.spacing_range import SpacingRange
 from steerformer.training.checkpointing import (
     TrainingState,
     random_states,
@@ -106,7 +107,12 @@ class TrainingLoop:
     def write_metrics(self, final: dict[str, Any]) -> None:
         """Write all metrics so far, and the final ones."""
         if self.logs:
-            self.logs.metrics(self.state, {**final, "classes": list(self.splits.classes)})
+            self.logs.metrics(self.state, {**final, **self._about_data()})
+
+    def _about_data(self) -> dict[str, Any]:
+        """What prediction needs to know of the data."""
+        spacing = SpacingRange.of_training(self.splits)
+        return {"classes": list(self.splits.classes), **({"spacing": spacing.as_json()} if spacing else {})}
 
     def _train_epoch(self) -> None:
         state, config = self.state, self.config
