@@ -123,15 +123,13 @@ def _stabilizer(group: Group, radius: float, angle: float) -> list[NDArray]:
 def channel_matrix(field_type: FieldType, R: NDArray) -> NDArray:
     """rho(R) on the channels, in the documented order: part, degree, order, copy, the last fastest."""
     count = field_type.multiplicities
-    if field_type.real:
-        return np.eye(count[0])
     blocks = [np.kron(irrep(field_type.group, l, R), np.eye(copies)) for l, copies in enumerate(count)]
     half = sum(len(block) for block in blocks)
     rho, start = np.zeros((half, half), dtype=complex), 0
     for block in blocks:
         stop = start + len(block)
         rho[start:stop, start:stop], start = block, stop
-    return np.block([[rho.real, -rho.imag], [rho.imag, rho.real]])
+    return rho.real if field_type.real else np.block([[rho.real, -rho.imag], [rho.imag, rho.real]])
 
 
 def rotate(field_type: FieldType, x: torch.Tensor, R: torch.Tensor) -> torch.Tensor:

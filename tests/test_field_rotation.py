@@ -17,7 +17,8 @@ GRIDS = {2: [(5, 5), (4, 4), (3, 6), (1, 4)], 3: [(3, 3, 3), (2, 2, 2), (2, 3, 4
 
 
 def types(group):
-    return [FieldType(group, (2, 1, 0, 2)), FieldType(group, (0, 2)), FieldType.image(group, 2)]
+    real = [FieldType(group, (2, 1, 0, 2), real=True)] if group is SO3 else []
+    return [FieldType(group, (2, 1, 0, 2)), FieldType(group, (0, 2)), FieldType.image(group, 2), *real]
 
 
 def test_matrix_is_an_orthogonal_representation(group):

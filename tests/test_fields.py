@@ -18,7 +18,8 @@ quick = settings(max_examples=60, deadline=None, derandomize=True)
 groups = st.sampled_from([SO2, SO3])
 copies = st.lists(st.integers(0, 30), min_size=1, max_size=7).filter(any).map(tuple)
 # Arguments instead of types: a strategy must not draw random numbers itself, but the runtime type checks do.
-arguments = st.tuples(groups, copies, st.just(False)) | st.tuples(groups, st.tuples(st.integers(1, 9)), st.just(True))
+real = st.tuples(groups, st.tuples(st.integers(1, 9)), st.just(True)) | st.tuples(st.just(SO3), copies, st.just(True))
+arguments = st.tuples(groups, copies, st.just(False)) | real
 
 
 def make(arguments):
@@ -125,7 +126,9 @@ def test_runs_merge_degrees_of_equal_dimension():
 def test_parser_accepts_spaces_gaps_and_any_order():
     assert FieldType(SO3, " 2x3 + 8x0 ") == FieldType(SO3, (8, 0, 0, 2))
     assert str(FieldType(SO3, (8, 0, 0, 2))) == "8x0+2x3"
-    assert FieldType(SO2, "3xreal") == FieldType.image(SO2, 3)
+    assert FieldType(SO2, "3xreal") == FieldType(SO2, " 3x0 real ") == FieldType.image(SO2, 3)
+    assert FieldType(SO3, "2x3 + 8x0  real") == FieldType(SO3, (8, 0, 0, 2), real=True)
+    assert FieldType(SO3, "2x1o + 8x0e real") == FieldType(SO3, (8, 2), real=True)
     assert FieldType(SO2, [4, 2]).multiplicities == (4, 2)
 
 
@@ -135,6 +138,15 @@ def test_real_and_complex_scalars_differ(group):
     assert (image.channels, image.parts, image.degrees) == (3, 1, (0,))
     assert (scalars.channels, scalars.parts, scalars.degrees) == (6, 2, (0,))
     assert FieldType(SO2, (3,)) != FieldType(SO3, (3,))
+
+
+def test_real_fields_have_half_the_channels():
+    real, whole = FieldType(SO3, (8, 4, 2), real=True), FieldType(SO3, (8, 4, 2))
+    assert real != whole
+    assert (real.channels, real.parts, real.degrees, real.runs) == (30, 1, (0, 1, 2), whole.runs)
+    assert whole.channels == 60
+    assert str(real) == "8x0+4x1+2x2 real"
+    assert [piece.shape[1:] for piece in real.split(real.randn(2))] == [(1, 1, 8), (1, 3, 4), (1, 5, 2)]
 
 
 def test_field_type_is_immutable(group):
@@ -196,6 +208,10 @@ BAD_TYPES = [
     ("8x1.5", "cannot parse '8x1.5'"),
     ("-8x1", "cannot parse"),
     ("3xreal+2x1", "cannot parse '3xreal'"),
+    ("2x1real", "cannot parse '2x1real'"),
+    ("real", "cannot parse 'real'"),
+    ("2x1 real real", "cannot parse '2x1real'"),
+    ("3xreal real", "cannot parse '3xreal' .* such as '8x0\\+4x1' or '8x0\\+4x1 real'"),
     ("8x0+4x1+2x0", "degree 0 occurs twice"),
 ]
 
@@ -211,9 +227,10 @@ def test_missing_group_raises(unchecked):
         FieldType((8, 4), SO2)
 
 
-def test_real_field_with_higher_degrees_raises(group):
-    with pytest.raises(ValueError, match="real fields are scalars"):
-        FieldType(group, (2, 1), real=True)
+def test_real_field_with_higher_degrees_raises_in_2d():
+    for arguments in ({"multiplicities": (2, 1), "real": True}, {"multiplicities": "2x0+1x1 real"}):
+        with pytest.raises(ValueError, match=r"real fields of SO2 are scalars .* leave real out: .* already"):
+            FieldType(SO2, **arguments)
 
 
 def test_multiplicity_of_invalid_degree_raises(group, unchecked):

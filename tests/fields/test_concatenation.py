@@ -46,6 +46,18 @@ def test_concat_commutes_with_rotations_and_torch_cat_does_not(group, float64):
     assert worst_error(lambda fields: torch.cat(fields, dim=1), types, sum(types)) > 0.5
 
 
+def test_real_fields_are_joined_separated_and_selected(float64):
+    types = [FieldType(SO3, each.multiplicities, real=True) for each in features(SO3)]
+    assert worst_error(lambda fields: sf.concat(fields, types), types, sum(types)) < 1e-14
+    assert worst_error(lambda fields: torch.cat(fields, dim=1), types, sum(types)) > 0.5
+    fields = [each.randn(2, 3) for each in types]
+    found = sf.separate(sf.concat(fields, types), types)
+    assert all(torch.equal(one, other) for one, other in zip(found, fields, strict=True))
+    part = types[0].subtype({1: [0], 3: [0]})
+    assert part == FieldType(SO3, "1x1+1x3 real")
+    assert worst_error(lambda fields: types[0].select(fields[0], (1, 3)), types[:1], part) < 1e-14
+
+
 def test_select_commutes_with_rotations_and_slicing_channels_does_not(group, float64):
     whole = FieldType(group, (2, 3, 1))
     for chosen in (1, (0, 2), {0: [1], 1: slice(1, 3)}):
@@ -179,7 +191,7 @@ def test_types_that_cannot_be_added_raise(group, unchecked):
     other = SO3 if group is SO2 else SO2
     with pytest.raises(ValueError, match=r"only types of one group can be added, got FieldType\(SO"):
         FieldType(group, (1,)) + FieldType(other, (1,))
-    with pytest.raises(ValueError, match=r"real and complex fields .* lift the real scalars with Linear or Conv"):
+    with pytest.raises(ValueError, match=r"real and complex fields .* lift the real one with Linear or Conv"):
         FieldType.image(group, 1) + FieldType(group, (1,))
     for stranger in (3, "8x0", (8, 4)):
         with pytest.raises(TypeError, match="unsupported operand"):

@@ -49,8 +49,8 @@ def test_dictionaries_map_degrees_to_multiplicities(group, copies):
 
 def test_real_scalars_from_dictionaries(group):
     assert FieldType(group, {0: 3}, real=True) == FieldType.image(group, 3)
-    with pytest.raises(ValueError, match="real fields are scalars"):
-        FieldType(group, {1: 3}, real=True)
+    with pytest.raises(ValueError, match="real fields of SO2 are scalars"):
+        FieldType(SO2, {1: 3}, real=True)
 
 
 BAD_TEXTS = [

@@ -80,6 +80,18 @@ def test_nothing_is_lost_in_2d_and_the_imaginary_part_in_3d():
             assert torch.equal(re, x.chunk(2, dim=1)[0]) and not im.any()
 
 
+def test_real_vectors_in_3d_are_their_components(float64):
+    field_type, R = FieldType.vectors(SO3, 2, real=True), SO3.random_rotation()
+    x, v = field_type.randn(2), torch.randn(2, 2, 3, 4, 4, 4)
+    assert field_type.channels == 6
+    assert torch.equal(sf.from_cartesian(sf.to_cartesian(x, field_type), field_type), x)
+    assert torch.equal(sf.to_cartesian(sf.from_cartesian(v, field_type), field_type), v)
+    found = sf.to_cartesian(field_type.rotate(x, R), field_type)
+    assert_close(found, sf.to_cartesian(x, field_type) @ R.mT, rtol=0, atol=1e-14)
+    with pytest.raises(ValueError, match="real fields of SO2 are scalars"):
+        FieldType.vectors(SO2, 2, real=True)
+
+
 def test_imaginary_part_in_3d_is_a_vector_read_after_a_multiplication_by_minus_i(float64):
     field_type, R = FieldType.vectors(SO3, 2), SO3.random_rotation()
     x = field_type.randn(2)

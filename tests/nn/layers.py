@@ -30,6 +30,16 @@ def gapped(group: Group) -> FieldType:
     return FieldType(group, (1, 2, 0, 1))
 
 
+def real(group: Group) -> FieldType:
+    """Real fields: of all degrees in 3D, scalars in 2D."""
+    return FieldType(group, (2, 1, 1) if group is SO3 else (3,), real=True)
+
+
+def real_gapped(group: Group) -> FieldType:
+    """Real fields of degrees 0, 1 and 3 in 3D, scalars in 2D."""
+    return FieldType(group, (1, 2, 0, 1) if group is SO3 else (2,), real=True)
+
+
 def vectors(group: Group) -> FieldType:
     """Degree 1 only, no scalars."""
     return FieldType(group, "2x1")
@@ -74,6 +84,18 @@ _POINTWISE = {
     "FieldDropout": keeping(sf.nn.FieldDropout),
     "MLP": keeping(sf.nn.MLP),
     "MLP-image": keeping(sf.nn.MLP, of=image),
+    "Linear-real": mixing(sf.nn.Linear, into=real, out=real_gapped),
+    "Linear-real-in": mixing(sf.nn.Linear, into=real),
+    "Linear-real-out": mixing(sf.nn.Linear, out=real),
+    "NormReLU-real": keeping(sf.nn.NormReLU, of=real_gapped, bias=-0.7),
+    "TensorProduct-real": mixing(sf.nn.TensorProduct, into=real, out=real_gapped),
+    "TensorProduct-real-in": mixing(sf.nn.TensorProduct, into=real, out=lambda group: FieldType(group, (2,))),
+    "TensorProduct-real-out": mixing(sf.nn.TensorProduct, out=real),
+    "LayerNorm-real": keeping(sf.nn.LayerNorm, of=real_gapped),
+    "BatchNorm-real": keeping(sf.nn.BatchNorm, of=real_gapped),
+    "Invariants-real": keeping(sf.nn.Invariants, of=real_gapped),
+    "FieldDropout-real": keeping(sf.nn.FieldDropout, of=real_gapped),
+    "MLP-real": keeping(sf.nn.MLP, of=real, nonlinearity=sf.nn.FourierReLU),
 }
 _ON_GRIDS = {
     "Conv-1": conv(1),
@@ -95,6 +117,13 @@ _ON_GRIDS = {
     "Conv-4-stride-2": conv(4, stride=2, padding=1),
     "Conv-3-stride-3": conv(3, stride=3),
     "Conv-1-stride-2": conv(1, stride=2),
+    "Conv-real": conv(3, into=real, out=real_gapped),
+    "Conv-real-in": conv(3, into=real),
+    "Conv-real-out": conv(3, out=real),
+    "Gated-real": keeping(sf.nn.Gated, of=real),
+    "FourierReLU-real": keeping(sf.nn.FourierReLU, of=real_gapped),
+    "AvgPool-real": keeping(sf.nn.AvgPool, of=real, kernel_size=2),
+    "Resample-real": keeping(sf.nn.Resample, of=real, scale=2.0),
     "Gated": keeping(sf.nn.Gated),
     "Gated-1": keeping(sf.nn.Gated, of=features, kernel_size=1),
     "Gated-image": keeping(sf.nn.Gated, of=image),
@@ -134,6 +163,8 @@ _CORE = (
     *("Conv-3", "Conv-far-degrees", "Conv-image-in", "Conv-image-out", "Conv-3-stride-2", "Gated", "FourierReLU"),
     *("AvgPool-2", "AvgPool-antialiased-2", "Attention", "Attention-blockwise", "TransformerBlock", "Encoder"),
     *("Resample-2", "RadialWindow"),
+    *("Linear-real", "NormReLU-real", "TensorProduct-real", "LayerNorm-real", "BatchNorm-real", "Invariants-real"),
+    *("MLP-real", "Conv-real", "Conv-real-in", "Conv-real-out", "Gated-real", "FourierReLU-real"),
 )
 
 
@@ -142,7 +173,7 @@ def _variant(group, layer, *, slow=False):
     return pytest.param(group, layer.values[0], id=f"{group}-{layer.id}", marks=marks)
 
 
-_IN_2D = [_variant(SO2, layer) for layer in LAYERS]
+_IN_2D = [_variant(SO2, layer) for layer in LAYERS if "-real" not in layer.id]  # there real fields are scalars
 
 ALL_VARIANTS = _IN_2D + [_variant(SO3, layer, slow=layer.id not in _CORE) for layer in LAYERS]
 """Groups and layers: all options in 2D and in 3D."""

@@ -26,12 +26,19 @@ OPTIONS = {
 
 def kinds(group):
     features, others, image = FieldType(group, (2, 1, 1)), FieldType(group, (1, 0, 2)), FieldType.image(group, 2)
-    return {
+    found = {
         "features": (features, others),
         "image-in": (image, features),
         "image-out": (features, image),
         "image-to-image": (image, image),
     }
+    if group is SO3:
+        real = [FieldType(group, each.multiplicities, real=True) for each in (features, others)]
+        found |= {"real": tuple(real), "real-in": (real[0], others), "real-out": (features, real[1])}
+    return found
+
+
+KINDS = [(group, kind) for group in (SO2, SO3) for kind in kinds(group)]
 
 
 @pytest.fixture
@@ -60,8 +67,7 @@ def results(conv, x, apply):
 
 
 @pytest.mark.parametrize("implementation", ["direct", "spectral", "basis"])
-@pytest.mark.parametrize("kind", ["features", "image-in", "image-out", "image-to-image"])
-@pytest.mark.parametrize("group", [SO2, SO3])
+@pytest.mark.parametrize(("group", "kind"), KINDS)
 def test_values_and_derivatives_are_those_of_a_plain_convolution(group, kind, implementation, float64):
     for name, options in OPTIONS.items():
         conv = sf.nn.Conv(*kinds(group)[kind], tolerance=0.2, implementation=implementation, **options)
@@ -83,8 +89,8 @@ def test_gradient_of_the_weights_alone(group, implementation, float64):
 
 
 @pytest.mark.parametrize("limit", ["none", "slabs", "groups", "blocks"])
-@pytest.mark.parametrize("group", [SO2, SO3])
-def test_tiles_do_not_change_spectral_results(group, limit, small_tiles, float64):
+@pytest.mark.parametrize(("group", "kind"), [(SO2, "features"), (SO3, "features"), (SO3, "real")])
+def test_tiles_do_not_change_spectral_results(group, kind, limit, small_tiles, float64):
     if limit == "slabs":
         small_tiles.setattr(conv_spectral, "_SLAB", 1)
     if limit == "groups":
@@ -92,7 +98,7 @@ def test_tiles_do_not_change_spectral_results(group, limit, small_tiles, float64
     if limit == "blocks":
         small_tiles.setattr(conv_spectral, "_LARGEST", 500)
     for name, options in OPTIONS.items():
-        conv = sf.nn.Conv(*kinds(group)["features"], tolerance=0.2, implementation="spectral", **options)
+        conv = sf.nn.Conv(*kinds(group)[kind], tolerance=0.2, implementation="spectral", **options)
         x = conv.in_type.randn(2, GRIDS[group])
         assert_close(results(conv, x, conv), results(conv, x, lambda x, c=conv: oracle(c, x)), msg=name)
 

@@ -61,18 +61,11 @@ def test_mixed_groups_raise(name):
         getattr(sf.nn, name)(features(SO2), features(SO3), **MIXED[name])
 
 
-def test_real_fields_raise_in_tensor_product_and_fourier_relu(group):
-    with pytest.raises(ValueError, match=r"TensorProduct needs complex fields, got FieldType\(SO., '2xreal'\)"):
-        sf.nn.TensorProduct(image(group), features(group))
-    with pytest.raises(ValueError, match="TensorProduct needs complex fields"):
-        sf.nn.TensorProduct(features(group), image(group))
-    with pytest.raises(ValueError, match=r"FourierReLU takes complex fields.* torch's ReLU"):
-        sf.nn.FourierReLU(image(group))
-
-
 def test_tensor_product_without_coupling_raises(group):
     with pytest.raises(ValueError, match=r"no two degrees of 2x0 couple to degree 1; leave it out of 1x0[+]1x1"):
         sf.nn.TensorProduct(FieldType(group, "2x0"), FieldType(group, (1, 1)))
+    with pytest.raises(ValueError, match="no two degrees of 2xreal couple to degree 1"):
+        sf.nn.TensorProduct(FieldType.image(group, 2), FieldType(group, (1, 1)))
 
 
 def test_invalid_copies_of_tensor_product_raise(group):

@@ -73,6 +73,22 @@ def test_fourier_relu_matches_sum_over_directions(group, multiplicities):
         assert_close(found, expected, rtol=0, atol=1e-3 if has_integral else 1e-12)  # 128 directions are not all
 
 
+@pytest.mark.parametrize("multiplicities", MULTIPLICITIES, ids=str)
+def test_real_fields_are_the_real_part_of_complex_ones(multiplicities):
+    real, whole = FieldType(SO3, multiplicities, real=True), FieldType(SO3, multiplicities)
+    x = real.randn(2, 3)
+    found = sf.nn.FourierReLU(real)(x)
+    expected, imaginary = sf.nn.FourierReLU(whole)(torch.cat([x, torch.zeros_like(x)], dim=1)).chunk(2, dim=1)
+    assert_close(found, expected, rtol=0, atol=1e-12)
+    assert not imaginary.any()
+
+
+def test_relu_of_real_scalars_is_that_of_torch(group):
+    image = FieldType.image(group, 3)
+    x = image.randn(2, 4)
+    assert torch.equal(sf.nn.FourierReLU(image)(x), torch.relu(x))
+
+
 @pytest.mark.parametrize("of", [features, gapped, vectors])
 def test_equal_multiplicities_share_one_grid(group, of):
     for oversampling in (2, 4):

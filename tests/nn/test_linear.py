@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 import steerformer as sf
-from nn.layers import complex_pieces, features, gapped, image, vectors
+from nn.layers import complex_pieces, features, gapped, image, real, real_gapped, vectors
 from steerformer import FieldType
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -14,6 +14,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 TYPES = {"features": features, "gapped": gapped, "vectors": vectors, "image": image}
 PAIRS = [(a, b) for a in TYPES for b in TYPES if {a, b} != {"vectors", "image"}]
+TYPES |= {"real": real, "real-gapped": real_gapped}
+PAIRS += [("real", "real-gapped"), ("real", "features"), ("gapped", "real"), ("real", "image")]
 
 
 @pytest.mark.parametrize(("into", "out"), PAIRS)

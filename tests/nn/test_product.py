@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 import steerformer as sf
-from nn.layers import complex_pieces, features, gapped, vectors
+from nn.layers import complex_pieces, features, gapped, real, vectors
 from steerformer import SO2, SO3, FieldType
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -32,15 +32,15 @@ def product_by_definition(layer, x):
         total = 0
         for (J, l), C in found.items():
             left = a[J] if J >= 0 else a[-J].conj()
-            scale = np.sqrt(group.irrep_dim(out) / (2 * len(found) * group.irrep_dim(J)))
+            scale = np.sqrt(group.irrep_dim(out) / (layer.in_type.parts * len(found) * group.irrep_dim(J)))
             total = total + scale * np.einsum("ohi,bhc...,bic...->boc...", C, left, b[l])
         pieces.append(total)
     half = np.concatenate([p.reshape(len(x), -1, *x.shape[2:]) for p in pieces], axis=1)
-    return layer.mix(torch.from_numpy(np.concatenate([half.real, half.imag], axis=1)))
+    return layer.mix(torch.from_numpy(half if layer.in_type.real else np.concatenate([half.real, half.imag], axis=1)))
 
 
-@pytest.mark.parametrize("out", [features, gapped, vectors])
-@pytest.mark.parametrize("into", [features, gapped, vectors])
+@pytest.mark.parametrize("out", [features, gapped, vectors, real])
+@pytest.mark.parametrize("into", [features, gapped, vectors, real])
 def test_tensor_product_is_the_sum_over_all_couplings(group, into, out):
     """On fields with and without spatial axes."""
     if not all(couplings(group, degree, into(group).degrees) for degree in out(group).degrees):

@@ -21,8 +21,8 @@ class FieldType:
     Features are complex, tensors are real. The channel axis is ``(part, degree, order, copy)``, the last fastest:
     first all real parts, then all imaginary parts; within a part degree by degree; within a degree order by order. So
     ``channels = 2 * sum(irrep_dim * multiplicity)``. Parts are outermost, so that real and imaginary half are
-    contiguous slices and complex arithmetic needs no copies. A field of real scalars (a raw image, or invariants) has
-    degree 0, no imaginary part, and one channel per copy.
+    contiguous slices and complex arithmetic needs no copies. Real fields have no imaginary part: real scalars (a raw
+    image, or invariants) in both groups, and for ``SO3``, whose irreps are real, fields of all degrees.
 
     A rotation acts by $[R f](x) = \rho(R)\, f(R^{-1}x)$.
 
@@ -31,7 +31,9 @@ class FieldType:
         multiplicities: copies of degree 0, 1, 2, ...; or a dictionary of degrees and copies, ``{0: 8, 2: 2}``; or a
             string, ``"8x0+4x1+2x2"``, for ``SO3`` also in the notation of e3nn, ``"8x0e+4x1o+2x2e"``. Rotations do not
             distinguish parities, so their letters are dropped: ``"4x1o+2x1e"``, polar and axial vectors, is ``"6x1"``.
-        real: whether the field consists of real scalars; see :meth:`image`.
+        real: whether the field has no imaginary part, so that ``channels = sum(irrep_dim * multiplicity)``; the string
+            ``"8x0+4x1 real"`` says the same. ``SO2`` has real scalars only, because a complex number of degree
+            $k > 0$, which rotates by $e^{ik\theta}$, is the real irrep of dimension 2 (``docs/theory.md``).
 
     >>> from steerformer import SO3, FieldType
     >>> features = FieldType(SO3, (8, 4, 2))
@@ -41,6 +43,9 @@ class FieldType:
     True
     >>> FieldType(SO3, "8x0e + 4x1o + 2x2e") == features
     True
+    >>> real = FieldType(SO3, (8, 4, 2), real=True)
+    >>> real, real.channels
+    (FieldType(SO3, '8x0+4x1+2x2 real'), 30)
     """
 
     group: Group
@@ -62,8 +67,11 @@ class FieldType:
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "multiplicities", checked_multiplicities(multiplicities))
         object.__setattr__(self, "real", bool(real))
-        if self.real and len(self.multiplicities) > 1:
-            raise ValueError(f"real fields are scalars (degree 0), got multiplicities {self.multiplicities}.")
+        if self.real and len(self.multiplicities) > 1 and not group.has_real_irreps:
+            raise ValueError(
+                f"real fields of {group} are scalars (degree 0), got multiplicities {self.multiplicities}; leave real "
+                f"out: a complex number of degree k > 0 is the real irrep of dimension 2 already."
+            )
         object.__setattr__(self, "runs", self._joined())
         object.__setattr__(self, "channels", self.parts * sum(orders * copies for orders, copies in self.runs))
 
@@ -78,14 +86,14 @@ class FieldType:
         return cls(group, (channels,), real=True)
 
     @classmethod
-    def vectors(cls, group: Group, copies: int) -> "FieldType":
+    def vectors(cls, group: Group, copies: int, *, real: bool = False) -> "FieldType":
         r"""Type of ``copies`` vectors, $[Rv](x) = R\, v(R^{-1}x)$: degree 1; see :func:`~steerformer.to_cartesian`.
 
         >>> from steerformer import SO3, FieldType
-        >>> FieldType.vectors(SO3, 2)
-        FieldType(SO3, '2x1')
+        >>> FieldType.vectors(SO3, 2), FieldType.vectors(SO3, 2, real=True)
+        (FieldType(SO3, '2x1'), FieldType(SO3, '2x1 real'))
         """
-        return cls(group, (0, copies))
+        return cls(group, (0, copies), real=real)
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -94,7 +102,7 @@ class FieldType:
 
     @property
     def parts(self) -> int:
-        """2 for complex fields (real and imaginary part), 1 for real scalars."""
+        """2 for complex fields (real and imaginary part), 1 for real fields."""
         return 1 if self.real else 2
 
     def multiplicity(self, degree: int) -> int:
@@ -114,6 +122,11 @@ class FieldType:
         packed = torch.cat([piece.flatten(2, 3) for piece in pieces], dim=2).flatten(1, 2)
         self.require_channels(packed)
         return packed
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the field has degree 0 only, so that rotations do not change its channels."""
+        return self.degrees == (0,)
 
     @property
     def copies(self) -> int:
@@ -136,7 +149,7 @@ class FieldType:
             raise ValueError(f"only types of one group can be added, got {self!r} and {other!r}.")
         if self.real != other.real:
             raise ValueError(
-                f"real and complex fields have different channels, got {self!r} and {other!r}; lift the real scalars "
+                f"real and complex fields have different channels, got {self!r} and {other!r}; lift the real one "
                 f"with Linear or Conv first."
             )
         pairs = zip_longest(self.multiplicities, other.multiplicities, fillvalue=0)
@@ -236,9 +249,10 @@ class FieldType:
         require_floats(x)
 
     def __str__(self) -> str:
-        if self.real:
+        if self.real and self.is_scalar:
             return f"{self.multiplicities[0]}xreal"
-        return "+".join(f"{self.multiplicities[degree]}x{degree}" for degree in self.degrees)
+        terms = "+".join(f"{self.multiplicities[degree]}x{degree}" for degree in self.degrees)
+        return f"{terms} real" if self.real else terms
 
     def __repr__(self) -> str:
         return f"FieldType({self.group}, '{self}')"
@@ -253,12 +267,12 @@ class FieldType:
         return tuple(merged)
 
     def _rotate_channels(self, x: Tensor, R: Tensor) -> Tensor:
-        if self.real:
+        if self.is_scalar:
             return x
         precise = R.to(torch.promote_types(torch.promote_types(R.dtype, x.dtype), torch.float32))
         rotated = []
         for degree, piece in zip(self.degrees, self.split(x), strict=True):
-            rho = real_form(self.group.irrep(degree, precise)).to(x.dtype)
+            rho = real_form(self.group.irrep(degree, precise)).to(x.dtype)[: self.parts, :, : self.parts]
             rotated.append(torch.einsum("poqi,bqi...->bpo...", rho, piece))
         return self.pack(rotated)
 

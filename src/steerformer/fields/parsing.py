@@ -29,10 +29,14 @@ def checked_multiplicities(copies: object) -> tuple[int, ...]:
 
 
 def parse_multiplicities(text: str, group: Group) -> tuple[dict[int, int], bool]:
-    """Multiplicities of a text such as ``"8x0+4x1"`` or ``"8x0e+4x1o"``, and whether it says that the field is real."""
-    words = text.replace(" ", "").split("+")
-    if re.fullmatch(r"\d+xreal", words[0]) and len(words) == 1:
-        return {0: int(words[0].removesuffix("xreal"))}, True
+    """Multiplicities of a text such as ``"8x0+4x1"`` or ``"8x0e+4x1o"``, and whether it says that the field is real.
+
+    Real fields are ``"8x0+4x1 real"``, or ``"3xreal"`` for scalars.
+    """
+    if scalars := re.fullmatch(r"\s*(\d+)xreal\s*", text):
+        return {0: int(scalars[1])}, True
+    degrees = re.sub(r"\s+real\s*$", "", text)
+    words = degrees.replace(" ", "").split("+")
     terms = [_term(word, text) for word in words]
     letters = {letter for _, _, letter in terms}
     if "" in letters and len(letters) > 1:
@@ -44,7 +48,7 @@ def parse_multiplicities(text: str, group: Group) -> tuple[dict[int, int], bool]
         if degree in counts and not letter:  # e3nn's notation may repeat degrees
             raise ValueError(f"degree {degree} occurs twice in field type {text!r}.")
         counts[degree] = counts.get(degree, 0) + copies
-    return counts, False
+    return counts, degrees != text
 
 
 def _term(word: str, text: str) -> tuple[int, int, str]:
@@ -52,7 +56,8 @@ def _term(word: str, text: str) -> tuple[int, int, str]:
     found = re.fullmatch(r"(?:(\d+)x)?(\d+)([eo]?)", word)
     if found is None or not (found[1] or found[3]):
         raise ValueError(
-            f"cannot parse {word!r} in field type {text!r}; write copies x degree, such as '8x0+4x1', or '3xreal'."
+            f"cannot parse {word!r} in field type {text!r}; write copies x degree, such as '8x0+4x1' or '8x0+4x1 "
+            f"real', or '3xreal'."
         )
     return int(found[1] or 1), int(found[2]), found[3]
 

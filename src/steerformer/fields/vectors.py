@@ -15,9 +15,10 @@ def to_cartesian(
     $$v_a(x) = \mathrm{Re}\,\langle Y_1(e_a), f(x)\rangle, \qquad [Rv](x) = R\, v(R^{-1}x)$$
 
     where $e_a$ points along spatial axis $a$, so components are in tensor-axis order; flip their axis for (x, y) of
-    an image in rows and columns. In 2D a vector is a complex number, $f = v_0 + i v_1$, and nothing is lost. In 3D the
-    real and the imaginary part of $f$ are vectors each; $v$ is the real part. The imaginary part is dropped and gets a
-    gradient of zero; multiply $f$ by $-i$ to read it.
+    an image in rows and columns. In 2D a vector is a complex number, $f = v_0 + i v_1$, and nothing is lost. In 3D
+    nothing is lost of real fields either, ``FieldType.vectors(SO3, n, real=True)``. Of complex ones the real and the
+    imaginary part are vectors each; $v$ is the real part. The imaginary part is dropped and gets a gradient of zero;
+    multiply $f$ by $-i$ to read it.
 
     Args:
         x: field of type ``field_type``.
@@ -42,8 +43,8 @@ def from_cartesian(
 ) -> Float[Tensor, "batch channels *space"]:
     r"""The field of vectors with these Cartesian components, $f(x) = \sum_a v_a(x)\, Y_1(e_a)$.
 
-    ``to_cartesian(from_cartesian(v, t), t)`` is ``v``, bit by bit. In 3D the imaginary part of the field is 0. The
-    components of a vector are not channels of an image: rotations mix them.
+    ``to_cartesian(from_cartesian(v, t), t)`` is ``v``, bit by bit. In 3D the imaginary part of a complex field is 0.
+    The components of a vector are not channels of an image: rotations mix them.
 
     Args:
         v: vectors, components in tensor-axis order; one vector for each copy of ``field_type``.

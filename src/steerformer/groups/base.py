@@ -25,6 +25,8 @@ class Group(ABC):
     dim: int
     parities: str = ""
     """Letters that e3nn writes after degrees, for the parity under inversion, which is not a rotation."""
+    has_real_irreps: bool = False
+    """Whether irrep matrices, harmonics and couplings of all degrees are real."""
 
     @abstractmethod
     def irrep_dim(self, degree: int) -> int:

@@ -22,6 +22,7 @@ class _SO3(Group):
     name = "SO3"
     dim = 3
     parities = "eo"
+    has_real_irreps = True
 
     def irrep_dim(self, degree: int) -> int:
         self.require_degree(degree)

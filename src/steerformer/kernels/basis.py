@@ -67,7 +67,7 @@ class KernelBasis(ExactConstants):
     $$K(z) = \sum_p w_p\, \varphi_p(z), \qquad K(Rz) = \rho_{out}(R)\, K(z)\, \rho_{in}(R)^{-1}$$
 
     Each pair of degrees has one complex weight per copy out, copy in and :class:`KernelPath`; a pair without path has
-    none. Between real scalars the weights are real. Each basis kernel of a voxel source has unit norm or unit response,
+    none. Between real fields the weights are real. Each basis kernel of a voxel source has unit norm or unit response,
     according to the source's ``normalization``.
 
     Calling the basis with weights of shape ``(weight_parts, num_weights)`` returns the kernel, a real tensor
@@ -114,8 +114,11 @@ class KernelBasis(ExactConstants):
         kernel = self.assemble(weights)
         return real_kernel(kernel, out_real=self.out_type.real, in_real=self.in_type.real)
 
-    def assemble(self, weights: Float[Tensor, "part weight"]) -> Float[Tensor, "2 half_out half_in *points"]:
-        """Real and imaginary part of the complex kernel, with channels ordered as in the field types."""
+    def assemble(self, weights: Float[Tensor, "part weight"]) -> Float[Tensor, "part half_out half_in *points"]:
+        """Real and imaginary part of the complex kernel, with channels ordered as in the field types.
+
+        Between real fields the kernel is real, without an imaginary part.
+        """
         blocks = iter(self._block(i, piece) for i, piece in enumerate(self.split(weights)))
         rows = [torch.cat([next(blocks) for _ in self.in_type.degrees], dim=2) for _ in self.out_type.degrees]
         return torch.cat(rows, dim=1)
@@ -139,16 +142,16 @@ class KernelBasis(ExactConstants):
         return [piece.unflatten(1, shape) for piece, shape in zip(pieces, self.weight_shapes, strict=True)]
 
     def _block(self, i: int, weights: Tensor) -> Tensor:
-        """Kernel of one pair of degrees, ``(2, orders_out * copies_out, orders_in * copies_in, *points)``."""
+        """Kernel of one pair of degrees, ``(part, orders_out * copies_out, orders_in * copies_in, *points)``."""
         out, inp = (self.in_type.group.irrep_dim(degree) for degree in self.pairs[i])
         copies_out, copies_in, paths = self.weight_shapes[i]
         values = self.constant(f"_pair{i}", weights)  # path columns, 2 * orders_out * orders_in * points
         weights = weights.flatten(1, 2)
         if self.weight_parts == 1:
-            kernel = weights[0] @ values[:paths]
+            kernel = weights[0] @ values[:paths, : values.shape[1] // 2]
         else:  # (a + ib)(c + id) as one product of both parts of the weight with both parts of the function
             kernel = torch.cat([weights[0], weights[1]], dim=1) @ values
-        kernel = kernel.reshape(copies_out, copies_in, 2, out, inp, *self.points_shape)
+        kernel = kernel.reshape(copies_out, copies_in, self.weight_parts, out, inp, *self.points_shape)
         return kernel.permute(2, 3, 0, 4, 1, *range(5, kernel.ndim)).flatten(3, 4).flatten(1, 2)
 
     def extra_repr(self) -> str:
@@ -157,9 +160,11 @@ class KernelBasis(ExactConstants):
 
 
 def real_kernel(
-    kernel: Float[Tensor, "2 half_out half_in *points"], *, out_real: bool, in_real: bool
+    kernel: Float[Tensor, "part half_out half_in *points"], *, out_real: bool, in_real: bool
 ) -> Float[Tensor, "out in *points"]:
     """Real form of a complex kernel, without the rows or columns of absent imaginary parts."""
+    if len(kernel) == 1:
+        return kernel[0]
     re, im = kernel
     first = re if in_real else torch.cat([re, -im], dim=1)
     if out_real:

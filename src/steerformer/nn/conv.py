@@ -43,7 +43,8 @@ class Conv(nn.Module):
     adjusted equally on both sides of an axis. Where no integer padding centers it (an odd kernel with stride 2 on an
     even grid), the call raises ``ValueError`` with advice.
 
-    ``"direct"`` costs at most three real convolutions between complex fields, one if either side is real. In eval mode
+    ``"direct"`` costs at most three real convolutions between complex fields, one if either side is real. Between real
+    fields the weights are real, and ``"spectral"`` computes one half of the frequencies only. In eval mode
     without gradients the kernel is cached until the weights change. Each call compares them, which on a GPU waits for
     pending work.
 

@@ -25,13 +25,14 @@ def cheapest_implementation(
     outputs = math.prod(axis.outputs for axis in axes)
     if outputs == 1:
         return "basis"
-    if basis.in_type.real:  # without the gradient of an image, direct convolutions have little to do
+    if basis.in_type.real and basis.in_type.is_scalar:  # without the gradient of an image, direct has little to do
         least = 2 if input_gradient else 6 if weight_gradient else math.inf
         return "basis" if _outputs_per_function(basis) >= least else "direct"
     into, out = (each.channels // each.parts for each in (basis.in_type, basis.out_type))
     taps = math.prod(axis.taps for axis in axes)
     direct = _DIRECT_PRODUCT * batch * outputs * taps * _direct_products(basis, into, out)
-    return "spectral" if cheapest_tiles(batch, into, out, tuple(axes))[0] < direct else "direct"
+    spectral = cheapest_tiles(batch, into, out, tuple(axes), is_real=basis.weight_parts == 1)[0]
+    return "spectral" if spectral < direct else "direct"
 
 
 def _direct_products(basis: KernelBasis, into: int, out: int) -> int:

@@ -15,7 +15,7 @@ _CHANNELS_TOGETHER = 8
 
 
 def direct_kernels(
-    kernel: Float[Tensor, "2 half_out half_in *size"], bands: Sequence[Band], *, out_real: bool, in_real: bool
+    kernel: Float[Tensor, "part half_out half_in *size"], bands: Sequence[Band], *, out_real: bool, in_real: bool
 ) -> list[tuple[Tensor, ...]]:
     """Real kernels of each band: three for complex arithmetic, or a single one where that is less work."""
     return [_kernels_of_band(kernel[:, band.out, band.inp], out_real=out_real, in_real=in_real) for band in bands]

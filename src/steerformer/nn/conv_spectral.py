@@ -37,7 +37,7 @@ _KEPT = 1 << 21  # entries of a spectrum, of a kernel or of an input, that is ke
 
 def spectral_convolve(
     x: Float[Tensor, "batch in *space"],
-    kernel: Float[Tensor, "2 half_out half_in *size"],
+    kernel: Float[Tensor, "part half_out half_in *size"],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: int,
@@ -47,11 +47,12 @@ def spectral_convolve(
 ) -> Float[Tensor, "batch out *new"]:
     """Convolve a field of ``in_parts`` with a complex kernel, given as real and imaginary part; negative padding crops.
 
-    Without an imaginary part in the output, it is not computed. First derivatives keep input and kernel, with their
-    spectra where these are small, and compute larger ones again.
+    Without an imaginary part in the output, it is not computed. A kernel of one part joins real fields, whose spectra
+    follow from one half of the frequencies; the other half is not computed. First derivatives keep input and kernel,
+    with their spectra where these are small, and compute larger ones again.
     """
     axes = axes_of(x.shape[2:], kernel.shape[3:], stride, padding, dilation)
-    _, lengths = cheapest_tiles(x.shape[0], kernel.shape[2], kernel.shape[1], axes)
+    _, lengths = cheapest_tiles(x.shape[0], kernel.shape[2], kernel.shape[1], axes, is_real=len(kernel) == 1)
     cropped, plan = pad(without_metadata(x), [min(p, 0) for p in padding]), make_plan(lengths, x.dtype, x.device)
     out: Tensor = _Spectral.apply(cropped, kernel, plan, in_parts, out_parts)
     return with_metadata(out, x)
@@ -169,7 +170,8 @@ def _slab_gradients(
             if spectrum is not None and grad_kernel is not None:
                 block = _to_points(torch.bmm(grad_spectrum.mT, spectrum), to_taps)
                 grad_kernel[0, here] += block.real
-                grad_kernel[1, here] -= block.imag
+                if len(grad_kernel) == 2:
+                    grad_kernel[1, here] -= block.imag
             if len(products) == 2:
                 products = [products[0].add_(products[1])]
         found += [_to_points(product, to_windows) for product in products]
@@ -181,7 +183,7 @@ def _slab_gradients(
 class _KernelSpectra:
     """Spectrum of a kernel, in blocks of output channels where the whole would be too large."""
 
-    def __init__(self, kernel: Float[Tensor, "2 out in *size"], plan: Plan, whole: Tensor | None = None) -> None:
+    def __init__(self, kernel: Float[Tensor, "part out in *size"], plan: Plan, whole: Tensor | None = None) -> None:
         self.kernel, self.plan = kernel, plan
         frequencies = math.prod(axis.lengths.frequencies for axis in plan)
         out, into = kernel.shape[1:3]
@@ -203,7 +205,8 @@ class _KernelSpectra:
         for start in range(0, out, self.size):
             here = slice(start, min(start + self.size, out))
             if self._whole is None:
-                block = torch.complex(self.kernel[0, here], self.kernel[1, here])
+                re, *rest = self.kernel[:, here].unbind()
+                block = torch.complex(re, rest[0] if rest else torch.zeros_like(re))
                 spectrum = _to_frequencies(block, [axis.response for axis in self.plan])
                 if self.size == out:
                     self._whole = spectrum

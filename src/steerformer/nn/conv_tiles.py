@@ -33,13 +33,19 @@ class Axis(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """An axis cut into tiles: number of tiles, outputs and voxels of each, and frequencies of their spectra."""
+    """An axis cut into tiles: number of tiles, outputs and voxels of each, and period of their spectra."""
 
     axis: Axis
     tiles: int
     outputs: int
     window: int
-    frequencies: int
+    period: int
+    is_half: bool = False
+    """Whether the field is real, so that one half of the frequencies follows from the other half."""
+
+    @property
+    def frequencies(self) -> int:
+        return self.period // 2 + 1 if self.is_half else self.period
 
 
 class TiledAxis(NamedTuple):
@@ -75,12 +81,16 @@ def make_plan(lengths: Sequence[Lengths], dtype: torch.dtype, device: torch.devi
 
 
 @lru_cache(maxsize=4096)
-def cheapest_tiles(batch: int, into: int, out: int, axes: tuple[Axis, ...]) -> tuple[int, tuple[Lengths, ...]]:
-    """The tiles with the least cost, the whole grid or tiles of a few sizes, for so many complex channels.
+def cheapest_tiles(
+    batch: int, into: int, out: int, axes: tuple[Axis, ...], *, is_real: bool = False
+) -> tuple[int, tuple[Lengths, ...]]:
+    """The tiles with the least cost, the whole grid or tiles of a few sizes, for so many complex or real channels.
 
     The cost is that of transforms, products and memory traffic, as a number of operations of the transforms.
     """
     candidates = [tuple(_lengths(axis, size) for axis in axes) for size in (None, *_SIZES)]
+    if is_real:
+        candidates = [(*others, last._replace(is_half=True)) for *others, last in candidates]
     return min(((_cost(batch, into, out, lengths), lengths) for lengths in candidates), key=lambda found: found[0])
 
 
@@ -114,15 +124,18 @@ def _transform_cost(points: Sequence[int], frequencies: Sequence[int]) -> int:
 
 @lru_cache(maxsize=256)
 def _tiled(lengths: Lengths, dtype: torch.dtype, device: torch.device) -> TiledAxis:
-    axis, tiles, outputs, window, frequencies = lengths
+    axis, tiles, outputs, window, period, is_half = lengths
     step = axis.stride * outputs
     margin = (axis.padding, step * (tiles - 1) + window - axis.voxels - axis.padding) if tiles > 1 else (0, 0)
     first = 0 if tiles > 1 else -axis.padding
     with torch.inference_mode(False), torch.device("cpu"):  # kept for later calls, which may need gradients
-        angles = 2 * math.pi / frequencies * torch.arange(frequencies, dtype=torch.float64)[:, None]
+        frequencies = torch.arange(lengths.frequencies, dtype=torch.float64)[:, None]
+        angles = 2 * math.pi / period * frequencies
         analysis = _waves(-angles * torch.arange(window))
         response = _waves(angles * axis.dilation * torch.arange(axis.taps))
-        synthesis = _waves(angles * (first + axis.stride * torch.arange(outputs))).mT / frequencies
+        synthesis = _waves(angles * (first + axis.stride * torch.arange(outputs))).mT / period
+        if is_half:  # the real part of a sum over this half, whose other frequencies have the conjugate values
+            synthesis = synthesis * torch.where((frequencies == 0) | (2 * frequencies == period), 1, 2).mT
         exact = analysis, response, synthesis
         return TiledAxis(lengths, step, margin, *(matrix.to(device, dtype.to_complex()) for matrix in exact))
 

@@ -19,8 +19,9 @@ class FourierReLU(ExactConstants):
       \sigma(f)_\ell = \sqrt{d_\ell}\, \langle Y_\ell(n)\, \mathrm{ReLU}(u(n)) \rangle_n$$
 
     with the dimension $d_\ell$ of the irrep and the mean $\langle\cdot\rangle_n$ over directions $n$. The ReLU acts on
-    real and imaginary part of $u$ separately. Copy $c$ of all degrees that have one is one function: multiplicities
-    (8, 4, 2) give 2 functions with degrees up to 2, 2 functions with degrees 0 and 1, and 4 constants.
+    real and imaginary part of $u$ separately; of real fields, $u$ is real. Copy $c$ of all degrees that have one is one
+    function: multiplicities (8, 4, 2) give 2 functions with degrees up to 2, 2 functions with degrees 0 and 1, and 4
+    constants.
 
     Each function is sampled on a grid of directions for its own highest degree $L$. The grid resolves degree
     ``oversampling`` $\cdot (L + 1)$, at most ``oversampling`` times the largest degree of the field. Constants need no
@@ -33,7 +34,7 @@ class FourierReLU(ExactConstants):
     in memory for a block of voxels at a time; under autocast, torch.compile and torch.func for all voxels at once.
 
     Args:
-        field_type: type of input and output, complex.
+        field_type: type of input and output.
         oversampling: degree that the finest grid of directions resolves, as a multiple of the largest degree.
 
     Shape:
@@ -49,10 +50,6 @@ class FourierReLU(ExactConstants):
     def __init__(self, field_type: FieldType, *, oversampling: int = 4) -> None:
         super().__init__()
         require_field_type(field_type, "FourierReLU")
-        if field_type.real:
-            raise ValueError(
-                f"FourierReLU takes complex fields, got {field_type!r}; use torch's ReLU for real scalars."
-            )
         if not is_integer(oversampling, least=2):
             raise ValueError(f"oversampling is an integer >= 2, got {oversampling!r}.")
         self.in_type = self.out_type = field_type
@@ -71,7 +68,7 @@ class FourierReLU(ExactConstants):
                 parts = 2 if synthesis.is_complex() else 1
                 self.register_constant(f"_synthesis{first}", _real(synthesis))
                 self.register_constant(f"_analysis{first}", _real(analysis))
-            yield CopySet(first, last, degrees, parts, find_runs(self.in_type, degrees, parts))
+            yield CopySet(first, last, degrees, self.in_type.parts // parts, find_runs(self.in_type, degrees, parts))
             first = last
 
     def _matrices(self, degrees: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -32,16 +32,17 @@ class ChannelRun(NamedTuple):
 class CopySet(NamedTuple):
     """Copies ``first`` to ``last - 1``, which exist in the same degrees: each is one function of direction.
 
-    ``synthesis`` evaluates the functions at directions and ``analysis`` expands them again. Both act on ``parts`` parts
-    at once: on real and imaginary part together where harmonics are complex. Without them the ReLU has a closed form.
+    ``synthesis`` evaluates the functions at directions and ``analysis`` expands them again. Both act on real and
+    imaginary part together where harmonics are complex. Without them the ReLU has a closed form.
     """
 
     first: int
     last: int
     degrees: tuple[int, ...]
-    parts: int
+    samples: int
+    """Number of parts of an image that are samples of their own: 1 where matrices act on all parts together."""
     runs: tuple[ChannelRun, ...]
-    """Channels of these degrees and parts, with all their copies."""
+    """Channels of these degrees, with all their copies, in the parts of a sample."""
     synthesis: Float[Tensor, "value coefficient"] | None = None
     analysis: Float[Tensor, "coefficient value"] | None = None
 
@@ -132,7 +133,7 @@ _Views = list[Float[Tensor, "_ sample column"]]
 
 def _views(x: Tensor, copies: CopySet) -> _Views:
     """Views ``(order, sample, column)``, one per run: samples are images or their parts, columns copies at voxels."""
-    samples, voxels = 2 * len(x) // copies.parts, x[0, 0].numel()
+    samples, voxels = copies.samples * len(x), x[0, 0].numel()
     return [
         x.as_strided(
             (run.orders, samples, (copies.last - copies.first) * voxels),

@@ -1,5 +1,6 @@
 """Rotation-invariant features."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -13,7 +14,7 @@ class Invariants(nn.Module):
     $$g_c(x) = \|f_c(x)\|, \qquad \|\rho(R) f_c\| = \|f_c\|$$
 
     The output is a field of real scalars: a rotation of the input moves their positions and keeps their values. Real
-    scalars pass unchanged.
+    scalars, alone or in a real field, pass unchanged: they are invariant, and their norm would drop the sign.
 
     Args:
         in_type: type of the input; the output has the type ``FieldType.image(in_type.group, in_type.copies)``.
@@ -37,7 +38,11 @@ class Invariants(nn.Module):
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
         """Compute the norm of every copy of a field of type ``in_type``."""
         self.in_type.require_channels(x)
-        return x if self.in_type.real else copy_norms(self.in_type, x)
+        scalars = self.in_type.multiplicity(0) if self.in_type.real else 0
+        if scalars == x.shape[1]:
+            return x
+        norms = copy_norms(self.in_type, x)
+        return torch.cat([x[:, :scalars], norms[:, scalars:]], dim=1) if scalars else norms
 
     def extra_repr(self) -> str:
         return f"{self.in_type} -> {self.out_type}"

@@ -57,10 +57,11 @@ class PositionalEncoding(ExactConstants):
     $$P_\rho(x) = w_\rho\, \phi_\rho(r)\, Y_\rho(x/r), \qquad P_\rho(R x) = \rho(R)\, P_\rho(x)$$
 
     The transformation law (eq. 17) is necessary and sufficient for equivariant attention (theorem 1). Each copy of each
-    degree has one learned complex weight $w_\rho$. Parameters do not depend on the size of the grid.
+    degree has one learned weight $w_\rho$, complex or in real fields real. Parameters do not depend on the size of the
+    grid.
 
     Args:
-        field_type: type of the encoding, complex.
+        field_type: type of the encoding.
         radial: radial profile $\phi$: ``"paper"`` for :func:`inverse_square`, ``"soft"`` for
             :func:`soft_inverse_square`, whose equivariance error at angles other than the grid's is two to twelve times
             smaller, ``"smooth"`` for :func:`smooth_inverse_square`, meant for keys behind a window
@@ -83,11 +84,9 @@ class PositionalEncoding(ExactConstants):
     ) -> None:
         super().__init__()
         require_field_type(field_type, "PositionalEncoding")
-        if field_type.real:
-            raise ValueError(f"PositionalEncoding needs a complex field, got {field_type!r}.")
         self.out_type, self.radial = field_type, _checked_profile(radial)
         self.spacing = _checked_spacing(spacing, field_type.group.dim)
-        self.weight = nn.Parameter(torch.randn(2, field_type.copies))
+        self.weight = nn.Parameter(torch.randn(field_type.parts, field_type.copies))
         group, degrees = field_type.group, field_type.degrees
         with torch.device("cpu"):
             _require_finite(self.radial, degrees)
@@ -110,7 +109,10 @@ class PositionalEncoding(ExactConstants):
     def matrix(self) -> Float[Tensor, "channels rows"]:
         """The weights as a matrix from the rows of :meth:`basis` to channels."""
         harmonics = self.constant("_harmonics", self.weight)
-        re, im = (spread(self.out_type, part)[: len(harmonics), None] * harmonics for part in self.weight)
+        re, *rest = (spread(self.out_type, part)[: len(harmonics), None] * harmonics for part in self.weight)
+        if self.out_type.real:  # complex harmonics of real scalars are 1, without an imaginary part
+            return torch.cat([re, torch.zeros_like(re)], dim=1) if self._complex else re
+        (im,) = rest
         if not self._complex:
             return torch.cat([re, im])
         return torch.cat([torch.cat([re, -im], dim=1), torch.cat([im, re], dim=1)])

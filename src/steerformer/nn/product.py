@@ -22,8 +22,8 @@ class TensorProduct(ExactConstants):
     far more than the linear maps. Initialization: ``docs/theory.md``.
 
     Args:
-        in_type: type of the input, complex.
-        out_type: type of the output, complex.
+        in_type: type of the input; if it is real, so are $a$ and $b$.
+        out_type: type of the output.
         copies: multiplicity of every degree in $a$ and $b$; by default the largest multiplicity of ``in_type``.
 
     Shape:
@@ -40,25 +40,23 @@ class TensorProduct(ExactConstants):
         super().__init__()
         require_field_type(in_type, "TensorProduct")
         require_field_type(out_type, "TensorProduct")
-        if in_type.real or out_type.real:
-            raise ValueError(f"TensorProduct needs complex fields, got {in_type!r} in and {out_type!r} out.")
         if in_type.group is not out_type.group:
             raise ValueError(f"TensorProduct needs both types in one group, got {in_type!r} in and {out_type!r} out.")
         if copies is not None and not is_integer(copies, least=1):
             raise ValueError(f"copies is an integer >= 1, got {copies!r}.")
         self.in_type, self.out_type = in_type, out_type
         group, count = in_type.group, int(copies or max(in_type.multiplicities))
-        factors = FieldType(group, [count * bool(n) for n in in_type.multiplicities])
-        products = FieldType(group, [count * bool(n) for n in out_type.multiplicities])
-        self.left, self.right = Linear(in_type, factors), Linear(in_type, factors)
-        self.mix = Linear(products, out_type)
-        self.factors, self.products = factors, products
-        self._pairs = {out: self._coupled_to(out) for out in products.degrees}
+        self.factors = FieldType(group, [count * bool(n) for n in in_type.multiplicities], real=in_type.real)
+        self._pairs = {out: self._coupled_to(out) for out in out_type.degrees}
         for out, pairs in self._pairs.items():
             if not pairs:
                 raise ValueError(f"no two degrees of {in_type} couple to degree {out}; leave it out of {out_type}.")
-            # |C(y)| = |y| spreads the energy of y, twice its orders, over the orders of `out`: both parts add up
-            scale = math.sqrt(group.irrep_dim(out) / (2 * len(pairs)))
+        self.products = FieldType(group, [count * bool(n) for n in out_type.multiplicities], real=in_type.real)
+        self.left, self.right = Linear(in_type, self.factors), Linear(in_type, self.factors)
+        self.mix = Linear(self.products, out_type)
+        for out, pairs in self._pairs.items():
+            # |C(y)| = |y| spreads the energy of y, its orders times parts, over the orders of `out`: parts add up
+            scale = math.sqrt(group.irrep_dim(out) / (in_type.parts * len(pairs)))
             for i, (harmonic, degree) in enumerate(pairs):
                 with torch.device("cpu"):  # values are needed, even if the layer is built on "meta"
                     coupling = group.coupling(out, harmonic, degree)
@@ -87,11 +85,14 @@ class TensorProduct(ExactConstants):
 
 
 def _couple(coupling: Tensor, a: Tensor, b: Tensor, *, conjugate: bool) -> Tensor:
-    """Coupled complex product of two pieces ``(batch, part, order, copy, *space)``."""
-    ar, ai, br, bi = a[:, 0], a[:, 1], b[:, 0], b[:, 1]
-    if conjugate:
-        ai = -ai
-    product = torch.stack([_outer(ar, br) - _outer(ai, bi), _outer(ar, bi) + _outer(ai, br)], dim=1)
+    """Coupled real or complex product of two pieces ``(batch, part, order, copy, *space)``."""
+    if a.shape[1] == 1:
+        product = _outer(a[:, 0], b[:, 0])[:, None]
+    else:
+        ar, ai, br, bi = a[:, 0], a[:, 1], b[:, 0], b[:, 1]
+        if conjugate:
+            ai = -ai
+        product = torch.stack([_outer(ar, br) - _outer(ai, bi), _outer(ar, bi) + _outer(ai, br)], dim=1)
     return torch.einsum("ohi,bphi...->bpo...", coupling, product)
 
 

@@ -36,6 +36,8 @@ def kernels_figure(
     conv = next((module for module in layer.modules() if isinstance(module, Conv)), None)
     if conv is None:
         raise TypeError(f"viz.kernels draws the kernels of a Conv, but {type(layer).__name__} contains none.")
+    if imaginary and conv.basis.weight_parts == 1:
+        raise ValueError(f"kernels from {conv.in_type} to {conv.out_type} are real; leave imaginary out.")
     with torch.no_grad():
         kernel = conv.basis.assemble(conv.weight)[int(imaginary)].cpu()
     plane = plane_through(kernel.shape[2:], axis)
