@@ -24,6 +24,8 @@ KEYS = [
     (SEGMENTATION, "model.norms=block", "norm_after"),
     (SEGMENTATION, "model.head_size=3", "head_kernel_size"),
     (SEGMENTATION, "model.checkpoint=true", "activation_checkpointing"),
+    (CLASSIFICATION, "model.tolerance=0.1", "max_impurity"),
+    (SEGMENTATION, "model.tolerance=0.01", "max_impurity"),
 ]
 renamed = pytest.mark.parametrize("base, word, new", KEYS, ids=lambda value: str(value).split("=")[0])
 

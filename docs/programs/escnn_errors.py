@@ -33,8 +33,8 @@ Stack = tuple[Response, Sequence[Tensor]]
 def write_escnn_page(folder: Path) -> Path:
     """Measure and write the page; returns its path."""
     kinds: dict[str, Callable[[int, int], Stack]] = {"escnn, default": _escnn_stack}
-    for family, tolerance in FAMILIES:
-        kinds[f"{family}, tolerance {tolerance:g}"] = _stack_of(family, tolerance)
+    for family, max_impurity in FAMILIES:
+        kinds[f"{family}, max_impurity {max_impurity:g}"] = _stack_of(family, max_impurity)
     single = [[name, *(f"{error:.1e}" for error in _errors(make, 1, 5)[:-1])] for name, make in kinds.items()]
     double = [[name, *(f"{_errors(make, 2, size)[-1]:.1e}" for size in (5, 7))] for name, make in kinds.items()]
     path = folder / "escnn.md"
@@ -53,8 +53,9 @@ Two convolutions, from an image to degrees 0 to 2 and again to degrees 0 to 2, a
 
 {markdown_table(["kernels", "kernel size 5", "kernel size 7"], double)}
 
-The default, fitted with tolerance 0.01, keeps the outer rings that a network needs to see its whole window; its errors
-are larger than escnn's. With tolerance 0.001, which drops rings at size 5, and with `kernel_family="purest"`, they are
+The default, fitted with an impurity of at most 0.01, keeps the outer rings that a network needs to see its whole
+window; its errors are larger than escnn's. With at most 0.001, which drops rings at size 5, and with
+`kernel_family="purest"`, they are
 smaller or about as large, except in degree 0 of fitted kernels, and for fitted kernels of size 7, of which none is
 dropped. [kernel_families.md](kernel_families.md) has accuracy and errors of trained networks, on which the default
 rests.
@@ -81,11 +82,11 @@ def _errors(make: Callable[[int, int], Stack], depth: int, size: int) -> list[fl
     return [math.sqrt(fmean(values)) for values in zip(*squares, strict=True)]
 
 
-def _stack_of(family: Family, tolerance: float) -> Callable[[int, int], Stack]:
+def _stack_of(family: Family, max_impurity: float) -> Callable[[int, int], Stack]:
     def make(depth: int, size: int) -> Stack:
         types = [FieldType.image(SO2, 1), *[FieldType(SO2, (COPIES,) * DEGREES)] * depth]
         net = nn.Sequential(
-            *(Conv(a, b, kernel_size=size, kernel_family=family, tolerance=tolerance) for a, b in pairwise(types))
+            *(Conv(a, b, kernel_size=size, kernel_family=family, max_impurity=max_impurity) for a, b in pairwise(types))
         ).double()
         single = [FieldType(SO2, [0] * degree + [COPIES]) for degree in range(DEGREES)]
 

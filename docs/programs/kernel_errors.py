@@ -43,7 +43,7 @@ def two_convolutions(kernels: VoxelKernels, degrees: int, *, bias: float | None 
     """Two unpadded convolutions from an image to 4 copies of each degree, normal weights; a bias adds a NormReLU."""
     image, features = FieldType.image(kernels.group, 1), FieldType(kernels.group, (4,) * degrees)
     torch.manual_seed(seed)
-    options: dict[str, Any] = {"kernel_family": kernels.family, "tolerance": kernels.tolerance, "padding": 0}
+    options: dict[str, Any] = {"kernel_family": kernels.family, "max_impurity": kernels.max_impurity, "padding": 0}
     layers: list[nn.Module] = [Conv(image, features, kernel_size=kernels.size, **options)]
     layers += [] if bias is None else [NormReLU(features, bias=bias)]
     layers.append(Conv(features, features, kernel_size=kernels.size, **options))

@@ -45,7 +45,7 @@ def write_page(results: Path, page: Path) -> Path:
         rows.append(
             [
                 choice["kernel_family"],
-                f"{choice['tolerance']:g}",
+                f"{choice['max_impurity']:g}",
                 choice["normalization"],
                 choice["kernel_size"],
                 f"{mean(accuracies):.2f}{spread}",
@@ -55,7 +55,7 @@ def write_page(results: Path, page: Path) -> Path:
                 len(found),
             ]
         )
-    header = ["family", "tolerance", "normalization", "size", "accuracy [%]", "error", "time [s]", "parameters"]
+    header = ["family", "max_impurity", "normalization", "size", "accuracy [%]", "error", "time [s]", "parameters"]
     text = _PAGE.format(
         train=TRAIN,
         test=TEST,
@@ -90,16 +90,16 @@ Times are for training on one thread and approximate.
 
 {table}
 
-Sampled kernels with a tolerance of 0.1, which drops impure rings, are more accurate than fitted kernels by
+Sampled kernels with an impurity of at most 0.1, which drops impure rings, are more accurate than fitted kernels by
 {narrow} percentage points at size 5 and {wide} at size 7 (difference of means and its standard error): at most a
 small advantage. With random weights, fitted kernels have several times smaller equivariance errors
 ([kernels.md](kernels.md)); in the logits of trained networks, after nonlinearities (column *error*), this
 advantage is gone at kernel size 5, and reversed at size 7.
 
-- **Default:** `kernel_family="fitted", tolerance=0.01`. The library promises equivariance of every layer, and of the
-  two families with a large receptive field this one has the smaller errors of single layers. A stricter tolerance
-  (0.001) drops kernels that the network needs, a looser one (0.1) keeps the same kernels at size 5.
-- **Highest accuracy:** try `kernel_family="sampled", tolerance=0.1`.
+- **Default:** `kernel_family="fitted", max_impurity=0.01`. The library promises equivariance of every layer, and of the
+  two families with a large receptive field this one has the smaller errors of single layers. A smaller bound
+  (0.001) drops kernels that the network needs, a larger one (0.1) keeps the same kernels at size 5.
+- **Highest accuracy:** try `kernel_family="sampled", max_impurity=0.1`.
 - **Smallest equivariance error:** `kernel_family="purest"` with kernels of size 7; at size 5 their receptive field is
   too small.
 - Size 7 is more accurate for every family, at twice the computation.

@@ -28,7 +28,7 @@ class Choice:
     """Kernel options of one network."""
 
     kernel_family: Family
-    tolerance: float
+    max_impurity: float
     normalization: Normalization = "norm"
     kernel_size: int = 5
 
@@ -118,7 +118,8 @@ def run_all(data: Path, results: Path, *, seeds: int = 3, progress: Callable[[st
             with results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             progress(
-                f"seed {seed}, {choice.kernel_family} {choice.tolerance:g} {choice.kernel_size}: {row['accuracy']:.2%}"
+                f"seed {seed}, {choice.kernel_family} {choice.max_impurity:g} {choice.kernel_size}: "
+                f"{row['accuracy']:.2%}"
             )
 
 

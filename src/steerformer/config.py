@@ -34,6 +34,7 @@ _RENAMED = {
     "norms": "norm_after",
     "head_size": "head_kernel_size",
     "checkpoint": "activation_checkpointing",
+    "tolerance": "max_impurity",
 }
 """Keys of earlier versions and their current names."""
 

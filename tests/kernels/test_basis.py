@@ -175,7 +175,7 @@ def test_gradients_reach_every_weight(group, float64):
 
 def test_paths_list_degrees_harmonics_and_profiles(group):
     module = some_basis(group, "1x0+1x1", "1x1")
-    assert all(isinstance(path, KernelPath) and 1 - path.purity <= module.source.tolerance for path in module.paths)
+    assert all(isinstance(path, KernelPath) and 1 - path.purity <= module.source.max_impurity for path in module.paths)
     for pair in ((1, 0), (1, 1)):
         paths = [path for path in module.paths if (path.degree_out, path.degree_in) == pair]
         expected = [

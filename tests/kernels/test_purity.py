@@ -21,7 +21,7 @@ ANGLE = math.radians(17)
 
 
 def kernels(group, size, family, **options):
-    return VoxelKernels(group, (size,) * group.dim, family=family, **{"tolerance": 1.0, **options})
+    return VoxelKernels(group, (size,) * group.dim, family=family, **{"max_impurity": 1.0, **options})
 
 
 def voxels(group, size):

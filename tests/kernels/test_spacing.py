@@ -19,7 +19,7 @@ SPACINGS = {2: (1.0, 3.0), 3: (1.0, 1.0, 3.0)}
 
 
 def kernels(group, family, spacing=None, size=5, **options):
-    return VoxelKernels(group, (size,) * group.dim, family=family, spacing=spacing, **{"tolerance": 1.0, **options})
+    return VoxelKernels(group, (size,) * group.dim, family=family, spacing=spacing, **{"max_impurity": 1.0, **options})
 
 
 def rotated(values, R):
@@ -57,9 +57,9 @@ def test_spacing_reduces_physical_error_tenfold(group, family):
         assert 10 * best[True] < best[False], harmonic
 
 
-def test_kernels_within_tolerance_are_equivariant_in_physical_space(group):
+def test_pure_kernels_are_equivariant_in_physical_space(group):
     for family, harmonic in itertools.product(FAMILIES, (1, 2)):
-        source = kernels(group, family, SPACINGS[group.dim], tolerance=1e-2)
+        source = kernels(group, family, SPACINGS[group.dim], max_impurity=1e-2)
         errors = physical_errors(group, harmonic, source.functions(harmonic).values, source.spacing)
         assert (errors < 0.15).all(), (family, harmonic)
 
@@ -92,7 +92,10 @@ def test_rotated_spacing_gives_rotated_kernel(group, family):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_only_ratios_of_the_spacing_matter(group, family):
-    plain, scaled = kernels(group, family, tolerance=1e-2), kernels(group, family, (2.5,) * group.dim, tolerance=1e-2)
+    plain, scaled = (
+        kernels(group, family, max_impurity=1e-2),
+        kernels(group, family, (2.5,) * group.dim, max_impurity=1e-2),
+    )
     for harmonic in range(4):
         assert_close(scaled.functions(harmonic).values, plain.functions(harmonic).values, rtol=0, atol=1e-4)
         assert_close(scaled.functions(harmonic).purity, plain.functions(harmonic).purity, rtol=0, atol=1e-6)

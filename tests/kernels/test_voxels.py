@@ -52,7 +52,7 @@ def assert_steerable(source, harmonic):
 @pytest.mark.parametrize(("group", "size"), GRIDS, ids=str)
 def test_all_families_are_exact_under_grid_rotations(group, size):
     for family in FAMILIES:
-        source = VoxelKernels(group, size, family=family, tolerance=1.0)
+        source = VoxelKernels(group, size, family=family, max_impurity=1.0)
         assert len(source.rotations) == len(group.grid_rotations())
         for harmonic in harmonics_of(group, 6 if group is SO2 else 4):
             assert_steerable(source, harmonic)
@@ -62,7 +62,7 @@ def test_all_families_are_exact_under_grid_rotations(group, size):
 def test_box_is_exact_under_its_rotations(group, size):
     keeping = [R for R in group.grid_rotations() if (R.abs() @ torch.tensor(size).double()).tolist() == list(size)]
     for family in FAMILIES:
-        source = VoxelKernels(group, size, family=family, tolerance=1.0)
+        source = VoxelKernels(group, size, family=family, max_impurity=1.0)
         assert len(source.rotations) == len(keeping) > 1
         for harmonic in harmonics_of(group, 3):
             assert_steerable(source, harmonic)
@@ -70,18 +70,18 @@ def test_box_is_exact_under_its_rotations(group, size):
 
 @pytest.mark.parametrize(("group", "size"), [(SO2, (5, 5)), (SO3, (5, 5, 5))], ids=str)
 def test_number_of_purest_kernels(group, size):
-    source = VoxelKernels(group, size, family="purest", tolerance=1e-2)
+    source = VoxelKernels(group, size, family="purest", max_impurity=1e-2)
     assert [len(source.functions(J).values) for J in range(7)] == [3, 2, 2, 1, 1, 0, 0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_tolerance_selects_kernels_by_purity(group, family):
+def test_max_impurity_selects_kernels_by_purity(group, family):
     size = (5,) * group.dim
-    all_kernels = VoxelKernels(group, size, family=family, tolerance=1.0)
-    for tolerance, harmonic in itertools.product((1e-3, 1e-2, 0.3), range(4)):
-        kept = VoxelKernels(group, size, family=family, tolerance=tolerance).functions(harmonic)
+    all_kernels = VoxelKernels(group, size, family=family, max_impurity=1.0)
+    for max_impurity, harmonic in itertools.product((1e-3, 1e-2, 0.3), range(4)):
+        kept = VoxelKernels(group, size, family=family, max_impurity=max_impurity).functions(harmonic)
         values, purity = all_kernels.functions(harmonic)[:2]
-        pure = 1 - purity <= tolerance
+        pure = 1 - purity <= max_impurity
         assert_close(kept.values, values[pure], rtol=0, atol=1e-12)
         assert_close(kept.purity, purity[pure], rtol=0, atol=1e-12)
 
@@ -101,7 +101,7 @@ def test_normalizations_differ_by_scale_only(group, family):
 
 
 def test_sampled_kernels_are_rings_at_voxel_centers(group):
-    source = VoxelKernels(group, (5,) * group.dim, family="sampled", tolerance=1.0, radii=(1.0, 1.7))
+    source = VoxelKernels(group, (5,) * group.dim, family="sampled", max_impurity=1.0, radii=(1.0, 1.7))
     points = voxel_coordinates(source.size).flatten(0, -2).numpy()
     r = np.linalg.norm(points, axis=-1)
     Y = oracles.harmonics(group, 2, points / np.where(r > 0, r, 1)[:, None]) * (r > 0)[:, None]
@@ -128,7 +128,7 @@ def test_fitted_kernels_respond_like_continuous_ring(group):
     )  # drawn from the Gaussian spectrum
     errors = {}
     for family in ("sampled", "fitted"):
-        source = VoxelKernels(group, (5,) * group.dim, family=family, radii=(1.0,), tolerance=1.0)
+        source = VoxelKernels(group, (5,) * group.dim, family=family, radii=(1.0,), max_impurity=1.0)
         target = ring_response(source, frequencies, step=0.1 if group is SO2 else 0.25)
         waves = np.exp(1j * frequencies @ voxel_coordinates(source.size).flatten(0, -2).numpy().T)
         found = waves @ source.functions(1).values[0].flatten(1).mT.numpy()
@@ -182,8 +182,8 @@ def test_negative_harmonics_are_complex_conjugates():
 def test_dilated_kernels_equal_plain_kernels(group, family):
     """The unit of the spectrum is the distance between samples, so dilation only changes the unit."""
     size = (5,) * group.dim
-    dilated = VoxelKernels(group, size, dilation=2, family=family, tolerance=1.0)
-    plain = VoxelKernels(group, size, family=family, tolerance=1.0)
+    dilated = VoxelKernels(group, size, dilation=2, family=family, max_impurity=1.0)
+    plain = VoxelKernels(group, size, family=family, max_impurity=1.0)
     for harmonic in range(4):
         assert_steerable(dilated, harmonic)
         one, other = dilated.functions(harmonic), plain.functions(harmonic)
@@ -211,9 +211,9 @@ BAD_OPTIONS = [
     ({"dilation": 1.5}, "dilation of a kernel is an integer >= 1, got 1.5"),
     ({"family": "purer"}, r"expected one of \('sampled', 'fitted', 'purest'\), got 'purer'"),
     ({"normalization": "max"}, r"expected one of \('norm', 'response'\), got 'max'"),
-    ({"tolerance": 0.0}, "the tolerance is an impurity, above 0 and at most 1, got 0.0"),
-    ({"tolerance": 1.5}, "the tolerance is an impurity"),
-    ({"tolerance": float("nan")}, "the tolerance is an impurity"),
+    ({"max_impurity": 0.0}, "max_impurity is an impurity, above 0 and at most 1, got 0.0"),
+    ({"max_impurity": 1.5}, "max_impurity is an impurity"),
+    ({"max_impurity": float("nan")}, "max_impurity is an impurity"),
     ({"size": (99, 99, 99)}, "at most 6000 voxels, got"),
 ]
 

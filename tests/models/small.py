@@ -13,7 +13,7 @@ KINDS = {
     "multiplicities by degree": {"widths": [[[3, 2], [2, 1, 1]], [[4, 2]]], "num_heads": 2, "features": [4, 2]},
     "gated": {"nonlinearity": "gated"},
     "fourier": {"nonlinearity": "fourier", "norm_after": "convolution", "mlp_nonlinearity": "fourier"},
-    "sampled kernels": {"kernel_family": "sampled", "tolerance": 0.1},
+    "sampled kernels": {"kernel_family": "sampled", "max_impurity": 0.1},
 }
 
 

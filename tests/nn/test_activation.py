@@ -95,8 +95,8 @@ def test_gates_are_equivariant_scalars(group):
 
 
 def test_gated_passes_options_to_conv(group):
-    options = {"spacing": (1.0, 2.0, 3.0)[: group.dim], "tolerance": 0.2}
+    options = {"spacing": (1.0, 2.0, 3.0)[: group.dim], "max_impurity": 0.2}
     layer = sf.nn.Gated(features(group), kernel_size=(3, 5, 3)[: group.dim], kernel_family="purest", **options)
     source = layer.gates.basis.source
-    assert (source.spacing, source.tolerance) == (options["spacing"], 0.2)
+    assert (source.spacing, source.max_impurity) == (options["spacing"], 0.2)
     assert (source.family, source.size) == ("purest", (3, 5, 3)[: group.dim])

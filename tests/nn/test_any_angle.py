@@ -15,7 +15,7 @@ from steerformer.testing import blobs, equivariance_error
 pytestmark = pytest.mark.usefixtures("float64")
 DRAWS = {SO2: 8, SO3: 4}
 ANGLES = (17, 45)
-FAMILIES = {"fitted": {}, "purest": {"tolerance": 1e-3}, "sampled": {"tolerance": 1.0}}
+FAMILIES = {"fitted": {}, "purest": {"max_impurity": 1e-3}, "sampled": {"max_impurity": 1.0}}
 LIMITS = {"fitted": (2.5e-2, 4e-2), "purest": (5e-3, 1e-2)}  # at 17 and at 45 degrees
 CASES = pytest.mark.parametrize(
     ("group", "degrees"),

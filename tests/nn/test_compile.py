@@ -50,7 +50,7 @@ for group, backend in ((sf.SO2, "aot_eager"), (sf.SO3, "eager")):
         sf.nn.AvgPool(fields, kernel_size=2, antialiased=True),
         sf.nn.TensorProduct(fields, fields),
         sf.nn.Linear(fields, fields),
-        sf.nn.Conv(fields, fields, kernel_size=2, padding=0, tolerance=1.0),
+        sf.nn.Conv(fields, fields, kernel_size=2, padding=0, max_impurity=1.0),
         sf.nn.Invariants(fields),
         torch.nn.Flatten(),
         torch.nn.Linear(2, 3),

@@ -79,11 +79,11 @@ OPTIONS = [  # options, size of the grid, size of the output
     ({"kernel_size": 1}, 3, 3),
     ({"kernel_size": 3, "padding": 0}, 5, 3),
     ({"kernel_size": 3, "padding": 2}, 4, 6),
-    ({"kernel_size": 2, "padding": 0, "tolerance": 1.0}, 4, 3),
-    ({"kernel_size": 2, "padding": 1, "tolerance": 1.0}, 3, 4),
+    ({"kernel_size": 2, "padding": 0, "max_impurity": 1.0}, 4, 3),
+    ({"kernel_size": 2, "padding": 1, "max_impurity": 1.0}, 3, 4),
     ({"kernel_size": 3, "stride": 2}, 5, 3),
     ({"kernel_size": 4, "stride": 2}, 6, 3),
-    ({"kernel_size": 2, "stride": 2, "padding": 0, "tolerance": 1.0}, 6, 3),
+    ({"kernel_size": 2, "stride": 2, "padding": 0, "max_impurity": 1.0}, 6, 3),
     ({"kernel_size": 3, "stride": 2, "padding": 1}, 7, 4),
     ({"kernel_size": 3, "stride": 3}, 7, 3),
     ({"kernel_size": 3, "stride": 3, "padding": 0}, 7, 1),  # two would not be centered, three would need padding
@@ -92,7 +92,7 @@ OPTIONS = [  # options, size of the grid, size of the output
     ({"kernel_size": 1, "stride": 3, "padding": 0}, 5, 1),
     ({"kernel_size": 1, "padding": 2}, 2, 6),  # requested zeros
     ({"kernel_size": 3, "dilation": 2}, 5, 5),
-    ({"kernel_size": 2, "dilation": 2, "stride": 2, "tolerance": 1.0}, 5, 3),
+    ({"kernel_size": 2, "dilation": 2, "stride": 2, "max_impurity": 1.0}, 5, 3),
     ({"kernel_size": 5, "padding": 0}, 5, 1),
 ]
 
@@ -125,7 +125,7 @@ def test_no_window_lies_outside_the_grid_unless_requested():
 
 def test_axes_may_have_different_options(group):
     size, kernel, stride = (4, 5, 3)[: group.dim], (2, 3, 1)[: group.dim], (2, 1, 1)[: group.dim]
-    conv = sf.nn.Conv(image(group), features(group), kernel_size=kernel, stride=stride, tolerance=1.0)
+    conv = sf.nn.Conv(image(group), features(group), kernel_size=kernel, stride=stride, max_impurity=1.0)
     assert_is_the_definition(conv, size, (2, 5, 3)[: group.dim])
     conv = sf.nn.Conv(image(group), features(group), kernel_size=3, padding=(0, 1, 2)[: group.dim])
     assert_is_the_definition(conv, size, (2, 5, 5)[: group.dim])
@@ -171,7 +171,7 @@ def test_conv_commutes_with_translations_away_from_edges(group):
 
 def test_options_are_passed_to_kernels(group):
     spacing = (1.0, 2.0, 1.5)[: group.dim]
-    options = {"tolerance": 0.5, "normalization": "response", "dilation": 2, "spacing": spacing}
+    options = {"max_impurity": 0.5, "normalization": "response", "dilation": 2, "spacing": spacing}
     conv = sf.nn.Conv(image(group), features(group), kernel_size=3, kernel_family="purest", **options)
     source = VoxelKernels(group, in_space(group, 3), family="purest", **options)
     expected = KernelBasis(image(group), features(group), source)(conv.weight)
@@ -193,7 +193,7 @@ def test_conv_with_spacing_is_equivariant_in_physical_space(group):
 
 
 def test_missing_paths_have_no_weights(group):
-    conv = sf.nn.Conv(FieldType(group, "1x0"), FieldType(group, "1x6"), kernel_size=3, tolerance=1.0)
+    conv = sf.nn.Conv(FieldType(group, "1x0"), FieldType(group, "1x6"), kernel_size=3, max_impurity=1.0)
     assert conv.weight.shape == (2, len(conv.basis.paths))
     narrow = sf.nn.Conv(FieldType(group, (1, 1)), FieldType(group, (1, 0, 0, 0, 0, 1)), kernel_size=3)
     assert {path.degree_out for path in narrow.basis.paths} == {0}  # no pure kernel of degree 5 on 3 voxels

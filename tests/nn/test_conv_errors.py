@@ -30,7 +30,7 @@ CENTERING = [  # kernel, stride, padding, size, advice
 
 @pytest.mark.parametrize(("kernel", "stride", "padding", "size", "advice"), CENTERING)
 def test_off_center_sampling_raises_with_advice_that_works(group, kernel, stride, padding, size, advice):
-    options = {"stride": stride, "padding": padding, "tolerance": 1.0}
+    options = {"stride": stride, "padding": padding, "max_impurity": 1.0}
     conv = sf.nn.Conv(image(group), image(group), kernel_size=kernel, **options)
     with pytest.raises(ValueError, match=f"with stride {stride} cannot be centered on an axis of {size}.*{advice}"):
         conv(conv.in_type.randn(1, size))
@@ -48,12 +48,14 @@ def test_even_kernel_with_same_padding_raises_at_construction(group):
         sf.nn.Conv(image(group), image(group), kernel_size=4)
     with pytest.raises(ValueError, match=message.format(2)):
         sf.nn.Gated(features(group), kernel_size=2)
-    sf.nn.Conv(image(group), image(group), kernel_size=2, dilation=2, tolerance=1.0)  # 3 voxels wide
+    sf.nn.Conv(image(group), image(group), kernel_size=2, dilation=2, max_impurity=1.0)  # 3 voxels wide
 
 
 def test_types_without_kernel_raise(group):
-    with pytest.raises(ValueError, match=r"no kernel of size .* joins 1x0 to 1x5 .* larger kernel, a larger tolerance"):
-        sf.nn.Conv(FieldType(group, "1x0"), FieldType(group, "1x5"), kernel_size=3, tolerance=1e-6)
+    with pytest.raises(
+        ValueError, match=r"no kernel of size .* joins 1x0 to 1x5 .* larger kernel, a larger max_impurity"
+    ):
+        sf.nn.Conv(FieldType(group, "1x0"), FieldType(group, "1x5"), kernel_size=3, max_impurity=1e-6)
 
 
 BAD_OPTIONS = [
@@ -74,13 +76,13 @@ BAD_OPTIONS = [
     ({"kernel_size": 3, "dilation": 1.5}, "dilation of a kernel is an integer >= 1"),
     ({"kernel_size": 3, "kernel_family": "best"}, r"expected one of .*'purest'.*got 'best'"),
     ({"kernel_size": 3, "normalization": "max"}, r"expected one of .*'response'.*got 'max'"),
-    ({"kernel_size": 3, "tolerance": 0.0}, "tolerance is an impurity, above 0"),
-    ({"kernel_size": 3, "tolerance": float("nan")}, "tolerance is an impurity, above 0"),
+    ({"kernel_size": 3, "max_impurity": 0.0}, "max_impurity is an impurity, above 0"),
+    ({"kernel_size": 3, "max_impurity": float("nan")}, "max_impurity is an impurity, above 0"),
     ({"kernel_size": 3, "spacing": (1.0,)}, "spacing of SO. is . lengths > 0"),
     ({"kernel_size": 3, "spacing": (1.0, 0.0, 1.0)}, "spacing of SO. is . lengths > 0"),
     ({"kernel_size": 3, "spacing": "1"}, "spacing of SO. is . lengths > 0"),
-    ({"kernel_size": 3, "tolerance": None}, "tolerance is an impurity, above 0 and at most 1, got None"),
-    ({"kernel_size": 3, "tolerance": "small"}, "tolerance is an impurity, above 0 and at most 1, got 'small'"),
+    ({"kernel_size": 3, "max_impurity": None}, "max_impurity is an impurity, above 0 and at most 1, got None"),
+    ({"kernel_size": 3, "max_impurity": "small"}, "max_impurity is an impurity, above 0 and at most 1, got 'small'"),
     ({"kernel_size": 3, "spectrum": "gaussian"}, "the spectrum is a Spectrum, .* got 'gaussian'"),
     ({"kernel_size": 3, "dilation": True}, "dilation of a kernel is an integer >= 1"),
     ({"kernel_size": np.float64(3)}, "kernel_size is an integer >= 1"),

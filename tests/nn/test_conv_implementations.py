@@ -70,7 +70,7 @@ def results(conv, x, apply):
 @pytest.mark.parametrize(("group", "kind"), KINDS)
 def test_values_and_derivatives_are_those_of_a_plain_convolution(group, kind, implementation, float64):
     for name, options in OPTIONS.items():
-        conv = sf.nn.Conv(*kinds(group)[kind], tolerance=0.2, implementation=implementation, **options)
+        conv = sf.nn.Conv(*kinds(group)[kind], max_impurity=0.2, implementation=implementation, **options)
         x = conv.in_type.randn(2, GRIDS[group])
         assert_close(results(conv, x, conv), results(conv, x, lambda x, c=conv: oracle(c, x)), msg=name)
 
@@ -98,7 +98,7 @@ def test_tiles_do_not_change_spectral_results(group, kind, limit, small_tiles, f
     if limit == "blocks":
         small_tiles.setattr(conv_spectral, "_LARGEST", 500)
     for name, options in OPTIONS.items():
-        conv = sf.nn.Conv(*kinds(group)[kind], tolerance=0.2, implementation="spectral", **options)
+        conv = sf.nn.Conv(*kinds(group)[kind], max_impurity=0.2, implementation="spectral", **options)
         x = conv.in_type.randn(2, GRIDS[group])
         assert_close(results(conv, x, conv), results(conv, x, lambda x, c=conv: oracle(c, x)), msg=name)
 

@@ -138,7 +138,7 @@ def test_strided_convolutions_are_exact_on_every_supported_grid(group, stride, k
             kernel_size=kernel,
             stride=stride,
             padding=padding,
-            tolerance=1.0,
+            max_impurity=1.0,
         )
         candidates = [5, 6, 7, 8, (5, 6, 7)] if group is SO2 else [5, 6]
         for x in list(supported_inputs(layer, sizes=candidates)):

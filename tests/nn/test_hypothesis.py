@@ -69,7 +69,7 @@ def test_conv_is_exact_or_raises(data):
         "padding": data.draw(st.just("same") | st.integers(0, 4)),
         "dilation": data.draw(st.integers(1, 3)),
         "kernel_family": data.draw(st.sampled_from(["fitted", "purest", "sampled"])),
-        "tolerance": data.draw(st.sampled_from([1e-3, 1e-2, 1.0])),
+        "max_impurity": data.draw(st.sampled_from([1e-3, 1e-2, 1.0])),
     }
     assert_exact_or_error(lambda: sf.nn.Conv(*types, **options), data.draw(grids(group)))
 

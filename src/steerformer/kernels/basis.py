@@ -51,7 +51,11 @@ class RingsAtPoints:
 
 @dataclass(frozen=True)
 class KernelPath:
-    """One basis kernel: the degrees it connects, its harmonic, radial profile, purity, and gain at each frequency."""
+    """One basis kernel: the degrees it connects, its harmonic and radial profile, and its response.
+
+    ``gain`` is the energy of the equivariant part at each frequency; ``energy`` is that of the whole response to the
+    spectrum, and ``purity`` its equivariant fraction.
+    """
 
     degree_out: int
     degree_in: int
@@ -59,6 +63,7 @@ class KernelPath:
     profile: int
     purity: float
     gain: tuple[float, ...] = field(repr=False)
+    energy: float = field(repr=False)
 
 
 class KernelBasis(ExactConstants):
@@ -181,11 +186,11 @@ def _couple(source: HarmonicSource, degree_out: int, degree_in: int) -> tuple[tu
     paths: list[KernelPath] = []
     kernels: list[Tensor] = []
     for harmonic in source.group.harmonic_degrees(degree_out, degree_in):
-        values, purity, gain = source.functions(harmonic)
+        values, *shares = source.functions(harmonic)
         coupling = source.group.coupling(degree_out, harmonic, degree_in).to(values)
         kernels.append(torch.einsum("ohi,ph...->poi...", coupling, values))
-        for p, (share, curve) in enumerate(zip(purity.tolist(), gain.tolist(), strict=True)):
-            paths.append(KernelPath(degree_out, degree_in, harmonic, p, share, tuple(curve)))
+        for p, (purity, gain, energy) in enumerate(zip(*(each.tolist() for each in shares), strict=True)):
+            paths.append(KernelPath(degree_out, degree_in, harmonic, p, purity, tuple(gain), energy))
     return tuple(paths), torch.cat(kernels)
 
 

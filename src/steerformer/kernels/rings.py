@@ -18,6 +18,8 @@ class HarmonicFunctions(NamedTuple):
     r"""Equivariant fraction $\lambda$ of each response."""
     gain: Float[Tensor, "function frequency"]
     """Mean square of the equivariant part of the response to plane waves, from frequency 0 to Nyquist."""
+    energy: Float[Tensor, "function"]
+    """Mean square of the whole response to signals of the spectrum."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,15 @@ class Rings:
         return torch.exp(-((r - radius) ** 2) / (2 * self.width**2))
 
     def functions(self, harmonic: int, points: Float[Tensor, "*points dim"]) -> HarmonicFunctions:
-        """All rings with this harmonic at any points: exact, so purity is 1; gain is defined on grids only."""
+        """All rings with this harmonic at any points: exact, so purity is 1; responses are defined on grids only."""
         r = points.norm(dim=-1)
         Y = direction_harmonics(self.group, harmonic, points).movedim(-1, 0)
         rings = [self.profile(radius, r) * Y for radius in self.radii_of(harmonic)]
         values = torch.stack(rings) if rings else Y.new_zeros(0, *Y.shape)
         purity = torch.ones(len(rings), dtype=points.dtype, device=points.device)
-        return HarmonicFunctions(values, purity, gain=purity.new_zeros(len(rings), 0))
+        return HarmonicFunctions(
+            values, purity, gain=purity.new_zeros(len(rings), 0), energy=purity.new_zeros(len(rings))
+        )
 
 
 def direction_harmonics(

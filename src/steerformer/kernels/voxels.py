@@ -40,7 +40,7 @@ class VoxelKernels:
         spacing: voxel spacing along each axis, rounded to six digits; 1 if not given.
         dilation: distance between neighboring samples of the kernel, in voxels.
         family: ``"sampled"``, ``"fitted"`` or ``"purest"``.
-        tolerance: largest impurity $1-\lambda$ of the kernels.
+        max_impurity: largest impurity $1-\lambda$ of the kernels.
         normalization: ``"norm"``: unit sum of squares; ``"response"``: unit variance of the response to the spectrum.
         spectrum: signals that purity, fit and response refer to; its unit is the largest step between samples.
         radii: radii of the rings, in the units of ``spacing``; by default one voxel apart, up to the outermost voxels.
@@ -56,7 +56,7 @@ class VoxelKernels:
     spacing: tuple[float, ...] | None = None
     dilation: int = 1
     family: Family = "fitted"
-    tolerance: float = 1e-2
+    max_impurity: float = 1e-2
     normalization: Normalization = "norm"
     spectrum: Spectrum = DEFAULT_SPECTRUM
     radii: tuple[float, ...] | None = None
@@ -87,15 +87,15 @@ class VoxelKernels:
         for value, allowed in ((self.family, Family), (self.normalization, Normalization)):
             if value not in get_args(allowed):
                 raise ValueError(f"expected one of {get_args(allowed)}, got {value!r}.")
-        if not 0 < as_number(self.tolerance) <= 1:
-            raise ValueError(f"the tolerance is an impurity, above 0 and at most 1, got {self.tolerance!r}.")
+        if not 0 < as_number(self.max_impurity) <= 1:
+            raise ValueError(f"max_impurity is an impurity, above 0 and at most 1, got {self.max_impurity!r}.")
         if not isinstance(self.spectrum, Spectrum):
             raise ValueError(f"the spectrum is a Spectrum, such as Spectrum('natural'), got {self.spectrum!r}.")
         if prod(self.size) > _MOST_VOXELS:
             raise ValueError(f"a kernel has at most {_MOST_VOXELS} voxels, got {prod(self.size)} ({self.size}).")
 
     def functions(self, harmonic: int) -> HarmonicFunctions:
-        """Kernels of this family and harmonic within the tolerance, in float64; there may be none."""
+        """Kernels of this family and harmonic that are pure enough, in float64; there may be none."""
         with torch.device("cpu"):  # computed with numpy
             return HarmonicFunctions(*(shared.clone() for shared in _functions(self, harmonic)))
 
@@ -138,8 +138,8 @@ def _forms(kernels: VoxelKernels) -> GridForms:
 
 @lru_cache(maxsize=1024)
 def _functions(kernels: VoxelKernels, harmonic: int) -> HarmonicFunctions:
-    # families, tolerances and normalizations share the forms of one grid
-    forms = _forms(replace(kernels, family="fitted", tolerance=1.0, normalization="norm"))
+    # families, bounds of impurity and normalizations share the forms of one grid
+    forms = _forms(replace(kernels, family="fitted", max_impurity=1.0, normalization="norm"))
     construct = {"sampled": forms.sampled, "fitted": forms.fitted, "purest": forms.purest}[kernels.family]
     raw = construct(harmonic)
     v = _symmetrized(kernels, harmonic, raw)
@@ -148,12 +148,12 @@ def _functions(kernels: VoxelKernels, harmonic: int) -> HarmonicFunctions:
     v, norm = v[:, :, exists], norm[exists]
     equivariant, total = forms.energies(harmonic, v)
     purity = equivariant / total
-    keep = 1 - purity <= kernels.tolerance
+    keep = 1 - purity <= kernels.max_impurity
     scale = total if kernels.normalization == "response" else norm
     values = torch.from_numpy(v[:, :, keep] / np.sqrt(scale[keep]))
     values = values.permute(2, 1, 0).unflatten(2, kernels.size).contiguous()
     gain = forms.gain(harmonic, v) / scale[:, None]
-    return HarmonicFunctions(values, torch.from_numpy(purity[keep]), torch.from_numpy(gain[keep]))
+    return HarmonicFunctions(values, *(torch.from_numpy(each[keep]) for each in (purity, gain, total / scale)))
 
 
 def _symmetrized(kernels: VoxelKernels, harmonic: int, v: Array) -> Array:

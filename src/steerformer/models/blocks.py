@@ -67,7 +67,7 @@ def conv(
         stride=stride,
         padding=padding,
         kernel_family=config.kernel_family,
-        tolerance=config.tolerance,
+        max_impurity=config.max_impurity,
         spacing=spacing,
     )
 
@@ -121,7 +121,7 @@ def mlp_nonlinearity(config: SteerableConfig) -> Callable[[FieldType], nn.Module
 
 def _nonlinearity(config: SteerableConfig, of: FieldType, spacing: Spacing) -> nn.Module:
     if config.nonlinearity == "gated":
-        return Gated(of, kernel_family=config.kernel_family, tolerance=config.tolerance, spacing=spacing)
+        return Gated(of, kernel_family=config.kernel_family, max_impurity=config.max_impurity, spacing=spacing)
     if config.nonlinearity == "fourier":
         return FourierReLU(of, oversampling=config.oversampling)
     return NormReLU(of, bias=config.bias)

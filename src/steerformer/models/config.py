@@ -96,7 +96,7 @@ class SteerableConfig(_BlocksConfig):
     """Blocks of convolutions: multiplicity of every degree after each convolution, or a list of one for each degree."""
     kernel_family: Family = "fitted"
     """Kernel family: how radial profiles are discretized on the grid, see docs/kernels.md."""
-    tolerance: Annotated[float, Field(gt=0)] = 1e-2
+    max_impurity: Annotated[float, Field(gt=0)] = 1e-2
     """Largest impurity of a kernel: the share of its response that is not equivariant."""
     norm: Literal["batch", "layer"] = "batch"
     """layer: as in the paper; batch: trains faster."""

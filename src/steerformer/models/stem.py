@@ -33,7 +33,9 @@ class Stem(nn.Module):
                 window = gaussian_windows(x, axis, n + n % 2, 1, self.blur)
                 x = (x.movedim(axis, -1) @ window.matrix.mT).movedim(-1, axis)
             elif n % 2:
-                x = mean_of_neighbors(pad(x, [int(other == axis) for other in range(2, x.ndim)], edge=True), axis)
+                x = mean_of_neighbors(
+                    pad(x, [int(other == axis) for other in range(2, x.ndim)], mode="replicate"), axis
+                )
         out: Tensor = self.conv(x)
         return out
 

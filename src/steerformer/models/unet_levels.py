@@ -25,7 +25,7 @@ class Down(nn.Module):
         """Pool, padded to a multiple of the pooling factor, and apply the block."""
         if self.pool is not None:
             sizes = zip(x.shape[2:], self.pool.kernel_size, strict=True)
-            x = self.pool(pad(x, [-(-(-n % size) // 2) for n, size in sizes], edge=True))
+            x = self.pool(pad(x, [-(-(-n % size) // 2) for n, size in sizes], mode="replicate"))
         out: Tensor = self.block(x)
         return out
 

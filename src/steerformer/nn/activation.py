@@ -81,7 +81,7 @@ class Gated(nn.Module):
         field_type: type of input and output.
         kernel_size: size of the kernel in voxels, for all axes or for each; with 1 only scalars control the gates.
         kernel_family: family of the convolution's kernels; see :class:`Conv`.
-        tolerance: largest impurity of these kernels; see :class:`Conv`.
+        max_impurity: largest impurity of these kernels; see :class:`Conv`.
         spacing: voxel spacing; see :class:`Conv`.
 
     Shape:
@@ -101,7 +101,7 @@ class Gated(nn.Module):
         *,
         kernel_size: int | Sequence[int] = 3,
         kernel_family: Family = "fitted",
-        tolerance: float = 1e-2,
+        max_impurity: float = 1e-2,
         spacing: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Gated(nn.Module):
             scalars,
             kernel_size=kernel_size,
             kernel_family=kernel_family,
-            tolerance=tolerance,
+            max_impurity=max_impurity,
             spacing=spacing,
         )
         self.bias = nn.Parameter(torch.zeros(field_type.copies))

@@ -1,21 +1,23 @@
 """Steerable convolution."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
-from torch._guards import detect_fake_mode
+from torch import Tensor
 
 from steerformer.fields import FieldType, require_field_type
-from steerformer.kernels import Family, KernelBasis, Spectrum, VoxelKernels
+from steerformer.kernels import Family, Spectrum, VoxelKernels
 from steerformer.kernels.voxels import DEFAULT_SPECTRUM, Normalization
 from steerformer.nn.bands import bands
 from steerformer.nn.conv_basis import basis_convolve
 from steerformer.nn.conv_cost import ConvImplementation, cheapest_implementation
 from steerformer.nn.conv_direct import direct_convolve, direct_kernels
+from steerformer.nn.conv_groups import dense_kernel, group_type, join_groups, split_groups
+from steerformer.nn.conv_kernel import KernelLayer, along_axes, is_stand_in
+from steerformer.nn.conv_padding import PaddingMode, centered_margin, pad_margins, require_padding_mode
 from steerformer.nn.conv_spectral import spectral_convolve
 from steerformer.nn.conv_tiles import axes_of
 from steerformer.nn.ops import (
@@ -27,17 +29,19 @@ from steerformer.nn.ops import (
     require_space,
     without_autocast,
 )
+from steerformer.nn.scalar_bias import add_bias, scalar_bias
 
 
-class Conv(nn.Module):
+class Conv(KernelLayer):
     r"""Steerable convolution: the most general linear map that is equivariant to SE(d) (paper, eqs. 1-2).
 
     $$g(x) = \sum_z K(z)\, f(x+z), \qquad K(Rz) = \rho_{out}(R)\, K(z)\, \rho_{in}(R)^{-1}$$
 
     Rotating $f$ rotates $g$ (eq. 6): exactly for the rotations of the grid, at other angles up to the impurity of the
     kernels (``docs/kernels.md``). A raw image is an ``in_type`` like any other. A kernel that covers the whole input,
-    with ``padding=0``, is the paper's flattening layer. Output degrees that no kernel of this size and tolerance
-    reaches stay zero; ``repr`` lists them as silent. Initialization: ``docs/theory.md``.
+    with ``padding=0``, is the paper's flattening layer. Output degrees that no kernel of this size and purity reaches
+    stay zero; ``repr`` lists them as silent, and for the others the relative equivariance error at arbitrary angles
+    that is expected at initialization (:attr:`expected_error`). Initialization: ``docs/theory.md``.
 
     The output is centered on the input; otherwise a strided output would rotate about another point. Padding is
     adjusted equally on both sides of an axis. Where no integer padding centers it (an odd kernel with stride 2 on an
@@ -54,11 +58,12 @@ class Conv(nn.Module):
         kernel_size: size of the kernel in voxels, for all axes or for each. Unequal sizes and strides are meant for
             unequal ``spacing``; otherwise only the rotations that keep the kernel's box remain exact.
         stride: distance between outputs in voxels, for all axes or for each.
-        padding: ``"same"`` for outputs of ``ceil(size / stride)``, or zeros added on both sides of each axis; either is
-            adjusted where centering requires it.
+        padding: ``"same"`` for outputs of ``ceil(size / stride)``, or voxels added on both sides of each axis; either
+            is adjusted where centering requires it.
         dilation: distance between the samples of the kernel, in voxels.
         kernel_family: ``"sampled"``, ``"fitted"`` or ``"purest"``; see :class:`~steerformer.kernels.VoxelKernels`.
-        tolerance: largest impurity of the kernels.
+        max_impurity: largest impurity of the kernels, a share of energy: the relative error of a kernel at arbitrary
+            angles is the square root of twice its impurity, up to 14 % by default.
         normalization: ``"norm"`` or ``"response"``; see :class:`~steerformer.kernels.VoxelKernels`.
         spectrum: power spectrum of the signals that purity refers to.
         spacing: voxel spacing, for all axes or for each; 1 if not given.
@@ -66,6 +71,12 @@ class Conv(nn.Module):
             spectra, much less work for large kernels and many channels; ``"basis"`` applies the functions of the basis
             first and mixes channels afterwards, for few input channels or few outputs. All agree up to rounding;
             ``"auto"`` chooses on CPUs by the number of operations.
+        padding_mode: what lies outside the grid, as in torch: ``"zeros"``; ``"reflect"``, the grid reflected at its
+            outermost voxels; ``"replicate"``, these voxels repeated; ``"circular"``, the grid repeated.
+        groups: divide the copies of every degree into so many equal groups; each group of the output is a convolution
+            of the same group of the input, in order. Takes ``1 / groups`` of the arithmetic and of the weights.
+        bias: add a learned constant to the scalars of the output, initially zero. Rotations keep it, because they act
+            on degree 0 trivially.
 
     Shape:
         - Input: $(N, C_{in}, *space)$ with batch size $N$, $C_{in}$ = ``in_type.channels`` and two spatial axes for
@@ -90,11 +101,14 @@ class Conv(nn.Module):
         padding: int | Sequence[int] | Literal["same"] = "same",
         dilation: int = 1,
         kernel_family: Family = "fitted",
-        tolerance: float = 1e-2,
+        max_impurity: float = 1e-2,
         normalization: Normalization = "norm",
         spectrum: Spectrum = DEFAULT_SPECTRUM,
         spacing: float | Sequence[float] | None = None,
         implementation: ConvImplementation = "auto",
+        padding_mode: PaddingMode = "zeros",
+        groups: int = 1,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         require_field_type(in_type, "Conv")
@@ -107,70 +121,74 @@ class Conv(nn.Module):
         self.stride = per_axis(stride, dim, "stride")
         same = isinstance(padding, str) and padding == "same"  # an array would compare elementwise
         self.padding: tuple[int, ...] | Literal["same"] = "same" if same else per_axis(padding, dim, "padding", least=0)
+        require_padding_mode(padding_mode)
+        self.padding_mode, self.groups = padding_mode, groups
         kernels = VoxelKernels(
             in_type.group,
             self.kernel_size,
-            spacing=_along_axes(spacing, dim),
+            spacing=along_axes(spacing, dim),
             dilation=dilation,
             family=kernel_family,
-            tolerance=tolerance,
+            max_impurity=max_impurity,
             normalization=normalization,
             spectrum=spectrum,
         )
         self.dilation = kernels.dilation
         self._require_same_is_possible()
-        self.basis = KernelBasis(in_type, out_type, kernels)
-        if self.basis.num_weights == 0:
-            raise ValueError(
-                f"no kernel of size {self.kernel_size} joins {in_type} to {out_type} with an impurity of at most "
-                f"{tolerance}; use a larger kernel, a larger tolerance, or degrees closer together."
-            )
-        self.weight = nn.Parameter(torch.empty(self.basis.weight_parts, self.basis.num_weights))
+        self._create_weights(group_type(in_type, groups), group_type(out_type, groups), kernels, groups)
+        self.bias = scalar_bias(out_type, "Conv") if bias else None
         self._bands = bands(self.basis)
-        self._cache: dict[str, _KernelCache] = {}
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new weights, with the variances of ``docs/theory.md``, "Initialization"."""
-        paths = iter(self.basis.paths)
-        gains = [torch.tensor([next(paths).gain for _ in range(shape[2])]) for shape in self.basis.weight_shapes]
-        peaks = [gain.amax(dim=1) if len(gain) else gain.new_ones(0) for gain in gains]
-        total = dict.fromkeys(self.out_type.degrees, torch.zeros(()))  # of each output degree, at each frequency
-        for (degree, _), shape, gain, peak in zip(
-            self.basis.pairs, self.basis.weight_shapes, gains, peaks, strict=True
-        ):
-            if len(gain):
-                total[degree] = total[degree] + shape[1] * (gain / peak[:, None]).sum(dim=0)
-        deviations = []
-        for (degree, _), shape, peak in zip(self.basis.pairs, self.basis.weight_shapes, peaks, strict=True):
-            orders = self.in_type.group.irrep_dim(degree)
-            variance = orders / (peak * total[degree].max() * self.in_type.parts)
-            deviations.append(variance.sqrt().expand(shape).flatten())
-        with torch.no_grad():
-            self.weight.normal_().mul_(torch.cat(deviations).to(self.weight))
+        """Draw new weights, with the variances of ``docs/theory.md``, "Initialization"; the bias is zero."""
+        self._draw_weights()
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
 
     def kernel(self) -> Float[Tensor, "out in *size"]:
-        """The kernel as the real weight of a plain torch convolution."""
-        return self.basis(self.weight)
+        """The kernel as the real weight of a plain torch convolution; between different groups it is zero."""
+        kernels = [self.basis(weight) for weight in self._weights()]
+        return kernels[0] if self.groups == 1 else dense_kernel(kernels, self.in_type, self.out_type)
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *new"]:
         """Convolve a field of type ``in_type``."""
         require_space(self.in_type, x, "Conv")
         require_same_placement(x, self.weight, "Conv")
-        padding = self._margins(x.shape[2:])
-        in_parts, out_parts = self.in_type.parts, self.out_type.parts
+        x, padding = pad_margins(x, self._margins(x.shape[2:]), self.padding_mode)
         implementation = self._implementation(x, padding)
+        if self.groups == 1:
+            y = self._convolve(x, 0, implementation, padding)
+        else:
+            y = self._convolve_groups(split_groups(self.in_type, x, self.groups), implementation, padding)
+        return y if self.bias is None else add_bias(y, self.bias, self.out_type)
+
+    def _convolve(self, x: Tensor, group: int, implementation: ConvImplementation, padding: Sequence[int]) -> Tensor:
+        """Convolve one group by itself."""
+        in_parts, out_parts = self.in_type.parts, self.out_type.parts
         if implementation == "spectral":
-            kernel, where = self._kernel("spectral"), (self.stride, padding, self.dilation)
+            kernel, where = self._kernel("spectral")[group], (self.stride, padding, self.dilation)
             return spectral_convolve(x, kernel, *where, in_parts=in_parts, out_parts=out_parts)
-        apply = partial(convolve, stride=self.stride, padding=padding, dilation=self.dilation)
+        apply = self._plain_convolution(padding)
         if implementation == "basis":
-            return basis_convolve(x, self.weight, self.basis, apply)
-        kernels = self._kernel("direct")
-        return direct_convolve(x, kernels, self._bands, apply, in_parts=in_parts, out_parts=out_parts)
+            return basis_convolve(x, self._weights()[group], self.basis, apply)
+        return direct_convolve(
+            x, self._kernel("direct")[group], self._bands, apply, in_parts=in_parts, out_parts=out_parts
+        )
+
+    def _convolve_groups(self, x: Tensor, implementation: ConvImplementation, padding: Sequence[int]) -> Tensor:
+        """Convolve ``(batch, group, channel, *space)``: with the assembled kernels at once, otherwise one by one."""
+        if implementation == "direct":
+            y = self._plain_convolution(padding, groups=self.groups)(x.flatten(1, 2), self._kernel("grouped"))
+            return join_groups(self.out_type, y.unflatten(1, (self.groups, -1)))
+        groups = [self._convolve(each, i, implementation, padding) for i, each in enumerate(x.unbind(dim=1))]
+        return join_groups(self.out_type, torch.stack(groups, dim=1))
+
+    def _plain_convolution(self, padding: Sequence[int], groups: int = 1) -> Callable[[Tensor, Tensor], Tensor]:
+        return partial(convolve, stride=self.stride, padding=padding, dilation=self.dilation, groups=groups)
 
     def _implementation(self, x: Tensor, padding: Sequence[int]) -> ConvImplementation:
-        is_plain = not (is_autocast(x) or is_traced(x, self.weight) or _is_stand_in(self.weight))
+        is_plain = not (is_autocast(x) or is_traced(x, self.weight) or is_stand_in(self.weight))
         is_plain = is_plain and x.dtype.itemsize >= 4
         if self.implementation == "spectral" and not is_plain:
             raise ValueError(
@@ -187,26 +205,20 @@ class Conv(nn.Module):
             self.basis, x.shape[0], axes, input_gradient=for_input, weight_gradient=for_weight
         )
 
-    def _kernel(self, implementation: Literal["direct", "spectral"]) -> Any:
-        """The assembled kernel in the form that the implementation takes, from the cache if it is valid."""
-        wants_gradient = torch.is_grad_enabled() and self.weight.requires_grad
-        if self.training or wants_gradient or _is_stand_in(self.weight):
-            return self._assemble(implementation)
-        cached = self._cache.get(implementation)
-        if cached is None or not cached.belongs_to(self.weight):
-            # not an inference tensor: a later call may differentiate by the input
-            with torch.inference_mode(False), torch.no_grad():
-                cached = _KernelCache(self.weight, self._assemble(implementation))
-            current = {name: other for name, other in self._cache.items() if other.belongs_to(self.weight)}
-            self._cache = {**current, implementation: cached}  # a new one: replicas share the old one
-        return cached.kernel
-
-    def _assemble(self, implementation: Literal["direct", "spectral"]) -> Any:
+    def _assemble(self, form: str) -> Any:
+        """Kernels of the groups, as tensors or tuples of tensors; for ``"grouped"`` that of torch's convolution."""
         with without_autocast(self.weight):  # autocast is meant for products with data only
-            whole = self.basis.assemble(self.weight)
-        if implementation == "spectral":
-            return whole
-        return direct_kernels(whole, self._bands, out_real=self.out_type.real, in_real=self.in_type.real)
+            if form == "grouped":
+                return torch.cat([self.basis(weight) for weight in self._weights()])
+            kernels = [self.basis.assemble(weight) for weight in self._weights()]
+        if form == "spectral":
+            return kernels
+        real = {"out_real": self.out_type.real, "in_real": self.in_type.real}
+        return [direct_kernels(kernel, self._bands, **real) for kernel in kernels]
+
+    def _weights(self) -> Sequence[Tensor]:
+        """Weights of each group."""
+        return [self.weight] if self.groups == 1 else self.weight.chunk(self.groups, dim=1)
 
     def _margins(self, space: Sequence[int]) -> list[int]:
         paddings: Sequence[int | None] = [None] * len(space) if self.padding == "same" else self.padding
@@ -225,69 +237,11 @@ class Conv(nn.Module):
                     f"half a voxel off center; use a kernel with odd width, or padding=0."
                 )
 
-    def train(self, mode: bool = True) -> "Conv":
-        self._cache = {}
-        return super().train(mode)
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "Conv":
-        self._cache = {}
-        return super()._apply(fn, recurse)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": {}}
-
     def extra_repr(self) -> str:
-        reached = {path.degree_out for path in self.basis.paths}
-        silent = ", ".join(str(degree) for degree in self.out_type.degrees if degree not in reached)
+        options = {"padding_mode": (self.padding_mode, "zeros"), "groups": (self.groups, 1)}
+        chosen = "".join(f", {name}={value!r}" for name, (value, default) in options.items() if value != default)
         return (
             f"{self.in_type} -> {self.out_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"padding={self.padding!r}, dilation={self.dilation}, implementation={self.implementation!r}"
-            f"{f', silent degrees: {silent}' if silent else ''}"
+            f"padding={self.padding!r}, dilation={self.dilation}, implementation={self.implementation!r}{chosen}"
+            f"{'' if self.bias is None else ', bias=True'}, {self._describe_kernels()}"
         )
-
-
-class _KernelCache:
-    """A kernel, and the weights it was assembled from.
-
-    Weights are compared by value, because some optimizers and ``.data`` change them without a new version; on a CPU
-    this is negligible next to a convolution.
-    """
-
-    def __init__(self, weight: Tensor, kernel: Any) -> None:
-        self.weight, self.kernel = weight.detach().clone(), kernel
-
-    def belongs_to(self, weight: Tensor) -> bool:
-        return self.weight.device == weight.device and torch.equal(self.weight, weight)
-
-
-def _is_stand_in(weight: Tensor) -> bool:
-    """Whether the weights have no values, or only for this call: torch.compile, torch.func, meta and fake tensors."""
-    return is_traced(weight) or weight.is_meta or detect_fake_mode(weight) is not None
-
-
-def _along_axes(spacing: float | Sequence[float] | None, dim: int) -> tuple[float, ...] | None:
-    if spacing is None:
-        return None
-    return tuple(spacing) if isinstance(spacing, Iterable) else (spacing,) * dim
-
-
-def centered_margin(size: int, window: int, stride: int, padding: int | None) -> int:
-    """Padding on each side of an axis that centers windows a stride apart on it; negative values crop.
-
-    ``padding`` is the requested padding; ``None`` requests ``ceil(size / stride)`` outputs. Where that cannot be
-    centered, there is one output more or fewer: first fewer if padding was requested, because more would need more.
-    """
-    outputs = -(-size // stride) if padding is None else (size + 2 * padding - window) // stride + 1
-    if outputs < 1:
-        raise ValueError(f"a window of {window} voxels does not fit into an axis of {size} with padding {padding}.")
-    requested = 0 if padding is None else padding
-    for count in (outputs, outputs + 1, outputs - 1) if padding is None else (outputs, outputs - 1, outputs + 1):
-        both_sides = stride * (count - 1) + window - size
-        outside = both_sides >= 2 * window > 2 * requested  # whole windows of zeros that were not requested
-        if both_sides % 2 == 0 and count >= 1 and not outside:
-            return both_sides // 2
-    width, grid = ("odd", "an even") if size % 2 else ("even", "an odd")
-    raise ValueError(
-        f"a window of {window} voxels with stride {stride} cannot be centered on an axis of {size}: it would need "
-        f"half a voxel of padding; use a kernel with {width} width, or {grid} grid, or stride 1 and AvgPool."
-    )

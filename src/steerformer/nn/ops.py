@@ -67,19 +67,23 @@ def with_metadata(y: Tensor, x: Tensor) -> Tensor:
 
 def convolve(
     x: Float[Tensor, "batch in *space"],
-    kernel: Float[Tensor, "out in *size"],
+    kernel: Float[Tensor, "out _ *size"],
     *,
     stride: Sequence[int] | int = 1,
     padding: Sequence[int] | int = 0,
     dilation: int = 1,
+    groups: int = 1,
 ) -> Float[Tensor, "batch out *new"]:
-    """Convolution over all spatial axes, ``out(x) = sum_z kernel(z) f(x + z)``; negative padding crops."""
+    """Convolution over all spatial axes, ``out(x) = sum_z kernel(z) f(x + z)``; negative padding crops.
+
+    With ``groups`` the channels of input and output are in as many equal parts, each convolved by itself.
+    """
     dim = x.ndim - 2
     padding = [padding] * dim if isinstance(padding, int) else list(padding)
     if min(padding) < 0:
         x = pad(x, [min(p, 0) for p in padding])
         padding = [max(p, 0) for p in padding]
-    return _CONVOLUTIONS[dim](x, kernel, stride=stride, padding=padding, dilation=dilation)
+    return _CONVOLUTIONS[dim](x, kernel, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
 def plain_conv(dim: int, in_channels: int, out_channels: int, kernel_size: int) -> nn.Module:
@@ -88,13 +92,13 @@ def plain_conv(dim: int, in_channels: int, out_channels: int, kernel_size: int) 
 
 
 def pad(
-    x: Float[Tensor, "batch channels *space"], margins: Sequence[int], *, edge: bool = False
+    x: Float[Tensor, "batch channels *space"], margins: Sequence[int], *, mode: str = "zeros"
 ) -> Float[Tensor, "batch channels *new"]:
-    """Pad both sides of each axis with zeros, or with ``edge`` with the outermost voxels; negative margins crop."""
+    """Pad both sides of each axis with zeros, or as the ``mode`` of torch's padding says; negative margins crop."""
     both_sides = [margin for margin in reversed(margins) for _ in range(2)]
     if not any(both_sides):
         return x
-    return F.pad(x, both_sides, mode="replicate" if edge else "constant")
+    return F.pad(x, both_sides, mode="constant" if mode == "zeros" else mode)
 
 
 def mean_of_neighbors(x: Tensor, axis: int) -> Tensor:

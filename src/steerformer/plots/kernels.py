@@ -24,7 +24,7 @@ def draw_kernels(group: Group, path: Path, *, degrees: int = 5) -> None:
     for row in range(degrees):
         order = group.irrep_dim(row) - 1  # one that does not vanish in the central slice
         for column, (family, place) in enumerate(columns):
-            kernels = VoxelKernels(group, (5,) * group.dim, family=family, tolerance=1.0)
+            kernels = VoxelKernels(group, (5,) * group.dim, family=family, max_impurity=1.0)
             values, purity, _ = kernels.functions(row)
             choice = place if family == "purest" else place - 2  # the two purest; the two outer rings
             _draw_kernel(axes[row, column], _slice(values[choice], order), 1 - purity[choice].item())
@@ -40,7 +40,7 @@ def draw_purity(path: Path, *, degrees: int = 7) -> None:
     for axes, group in zip(figure.subplots(1, 2, sharey=True), (SO2, SO3), strict=True):
         for family in FAMILIES:
             for size, style in ((3, ":"), (5, "--"), (7, "-")):
-                kernels = VoxelKernels(group, (size,) * group.dim, family=family, tolerance=1.0)
+                kernels = VoxelKernels(group, (size,) * group.dim, family=family, max_impurity=1.0)
                 best = [1 - kernels.functions(J).purity.max().item() for J in range(degrees)]
                 axes.semilogy(range(degrees), best, style, color=_COLORS[family], label=f"{family}, size {size}")
         axes.axhline(1e-2, color="gray", linewidth=0.6)
