@@ -27,7 +27,7 @@ ORDER = (
         "metrics",
         "runs",
     ),
-    *("infer", "training", "audit", "plots", "viz", "api", "reproduce", "cli", "__main__"),
+    *("exporting", "infer", "training", "audit", "plots", "viz", "api", "reproduce", "cli", "__main__"),
 )
 """Rooms and root modules; each imports only those before it."""
 GENERAL = ("fields", "kernels", "nn", "models")
@@ -200,7 +200,8 @@ start = time.process_time(); import torch
 middle = time.process_time(); import steerformer
 end = time.process_time()
 import sys
-heavy = ("e3nn", "scipy", "matplotlib", "sympy", "monai", "nibabel", "lightning_fabric", "steerformer.training")
+heavy = ("e3nn", "scipy", "matplotlib", "sympy", "monai", "nibabel", "lightning_fabric", "steerformer.training",
+         "onnx", "onnxscript", "onnxruntime")
 print((end - middle) / (middle - start), *[name for name in heavy if name in sys.modules])
 """
 

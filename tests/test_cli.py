@@ -15,7 +15,7 @@ def test_version_is_that_of_the_package():
     assert run("--version").output.strip() == f"steerformer {steerformer.__version__}"
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("evaluate",), ("check",), ("predict",), ("reproduce",)])
+@pytest.mark.parametrize("command", [(), ("demo",), ("evaluate",), ("check",), ("predict",), ("export",), ("reproduce",)])
 def test_help_shows_the_usage(command):
     result = run(*command, "--help")
     assert result.exit_code == 0

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from steerformer import data, kernels, models, nn, testing
 from steerformer.api import Run, open_run, train
+from steerformer.exporting import export, plain_module
 from steerformer.fields import FieldType, concat, from_cartesian, separate, to_cartesian
 from steerformer.groups import SO2, SO3
 from steerformer.models import load, save
@@ -17,12 +18,14 @@ __all__ = [
     "__version__",
     "concat",
     "data",
+    "export",
     "from_cartesian",
     "kernels",
     "load",
     "models",
     "nn",
     "open_run",
+    "plain_module",
     "save",
     "separate",
     "testing",

@@ -16,6 +16,7 @@ from steerformer.runs.compatibility import is_segmentation
 
 if TYPE_CHECKING:
     from steerformer.audit import ClassifierCheck, SegmentationCheck
+    from steerformer.exporting import ExportedFile
     from steerformer.infer.classification import Prediction
     from steerformer.infer.evaluation import RunEvaluation
     from steerformer.infer.inputs import Input
@@ -242,6 +243,32 @@ class Run(RunFolder):
             save_check(found, Path(out), control.folder.resolve().name if control else None)
             _draw_check(found, Path(out))
         return found
+
+    def export(
+        self,
+        out: Path | str | None = None,
+        *,
+        inputs: "Tensor | None" = None,
+        free_size: bool | None = None,
+        force: bool = False,
+    ) -> "ExportedFile":
+        """Write the best weights to a file that runs without steerformer, as ``steerformer export`` does.
+
+        The file says what a program needs to preprocess an input and to name the classes; see
+        :func:`~steerformer.exporting.describe_run`.
+
+        Args:
+            out: file whose suffix chooses the format, .onnx, .pt2 or .pt; ``RUN/model.onnx`` by default.
+            inputs: preprocessed inputs ``(batch, channels, *space)`` to compare the file with; noise by default.
+            free_size: see :func:`~steerformer.exporting.export`.
+            force: overwrite a file that exists.
+        """
+        from steerformer.exporting import describe_run, export
+
+        path = self.folder / "model.onnx" if out is None else Path(out)
+        if path.exists() and not force:
+            raise ValueError(f"{path} exists; choose another out (--out), or force=True (--force) to overwrite it.")
+        return export(self.model, path, inputs=inputs, free_size=free_size, metadata=describe_run(self))
 
     @staticmethod
     def _reject_segmentation_options(*given: bool) -> None:

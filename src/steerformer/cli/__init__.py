@@ -9,6 +9,7 @@ from steerformer.cli.console import console
 from steerformer.cli.data import data
 from steerformer.cli.demo import demo
 from steerformer.cli.evaluate import evaluate
+from steerformer.cli.export import export
 from steerformer.cli.predict import predict
 from steerformer.cli.reproduce import reproduce
 from steerformer.cli.train import train
@@ -20,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, data, train, evaluate, check, predict, reproduce):
+for command in (demo, data, train, evaluate, check, predict, export, reproduce):
     app.command()(command)
 
 

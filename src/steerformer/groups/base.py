@@ -46,6 +46,11 @@ class Group(ABC):
         Returns: orders along the last axis, length ``irrep_dim(degree)``.
         """
 
+    def harmonic_parts(self, degree: int, u: Float[Tensor, "*batch dim"]) -> tuple[Float[Tensor, "*batch order"], ...]:
+        """:meth:`harmonics` of a degree >= 0 without complex numbers: itself if real, or real and imaginary part."""
+        found = self.harmonics(degree, u)
+        return (found.real, found.imag) if found.is_complex() else (found,)
+
     @abstractmethod
     def harmonic_degrees(self, degree_out: int, degree_in: int) -> tuple[int, ...]:
         """All harmonic degrees of kernels from ``degree_in`` to ``degree_out``, each once."""

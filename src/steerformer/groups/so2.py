@@ -32,6 +32,14 @@ class _SO2(Group):
         self.require_degree(abs(degree))
         return _character(degree, u[..., 0], u[..., 1])[..., None]
 
+    def harmonic_parts(self, degree: int, u: Float[Tensor, "*batch 2"]) -> tuple[Float[Tensor, "*batch 1"], ...]:
+        self.require_degree(degree)
+        c, s = u[..., :1], u[..., 1:]
+        real, imaginary = torch.ones_like(c), torch.zeros_like(s)
+        for _ in range(degree):
+            real, imaginary = real * c - imaginary * s, real * s + imaginary * c
+        return real, imaginary
+
     def harmonic_degrees(self, degree_out: int, degree_in: int) -> tuple[int, ...]:
         return (degree_out - degree_in,)
 

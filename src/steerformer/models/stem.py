@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from steerformer.models.unet_levels import crop
 from steerformer.nn import Conv, Resample
+from steerformer.nn.exported import centered_voxels, is_symbolic
 from steerformer.nn.ops import mean_of_neighbors, pad
 from steerformer.nn.separable import gaussian_windows
 
@@ -32,6 +33,8 @@ class Stem(nn.Module):
             if self.blur is not None:
                 window = gaussian_windows(x, axis, n + n % 2, 1, self.blur)
                 x = (x.movedim(axis, -1) @ window.matrix.mT).movedim(-1, axis)
+            elif is_symbolic(n):
+                x = centered_voxels(x, axis, n + n % 2)
             elif n % 2:
                 x = mean_of_neighbors(
                     pad(x, [int(other == axis) for other in range(2, x.ndim)], mode="replicate"), axis

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from steerformer.fields import FieldType
 from steerformer.nn import AvgPool, Resample
+from steerformer.nn.exported import centered_voxels, is_symbolic
 from steerformer.nn.ops import mean_of_neighbors, pad
 
 
@@ -54,6 +55,10 @@ class Up(nn.Module):
 
 def crop(x: Float[Tensor, "batch channels *large"], space: Sequence[int]) -> Float[Tensor, "batch channels *space"]:
     """Center crop; where whole voxels would not be centered, by the mean of neighbors."""
+    if is_symbolic(*x.shape[2:], *space):
+        for axis, n in enumerate(space, start=2):
+            x = centered_voxels(x, axis, n)
+        return x
     for axis, n in enumerate(space, start=2):
         if (x.shape[axis] - n) % 2:
             x = mean_of_neighbors(x, axis)

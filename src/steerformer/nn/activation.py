@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.kernels import Family
 from steerformer.nn.conv import Conv
+from steerformer.nn.exported import is_exported
 from steerformer.nn.ops import (
     SCALE,
     SHORTEST,
@@ -59,7 +60,7 @@ class NormReLU(nn.Module):
         """Apply the nonlinearity to a field of type ``in_type``."""
         self.in_type.require_channels(x)
         bias = in_single_precision(self.bias)
-        if in_forward_mode():
+        if in_forward_mode() or is_exported():
             return _shrink(x, bias, self.in_type)
         out: Tensor = _Shrink.apply(x, bias, self.in_type)
         return out

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from steerformer.nn.attention_blockwise import attend_blocks, weights_in_blocks
 from steerformer.nn.attention_dense import attend_at_once, attend_plain, times_i
+from steerformer.nn.exported import is_exported
 from steerformer.nn.ops import in_single_precision, inside_transform, without_autocast
 
 AttentionImplementation = Literal["auto", "dense", "blockwise"]
@@ -50,7 +51,7 @@ def attend(
         implementation: ``"dense"`` forms all pairs at once and has derivatives of every order; ``"blockwise"`` loops
             over tiles of queries and keys, recomputes scores in backward, and has first derivatives only; ``"auto"``
             is dense up to 256 tokens (and under torch.func, in forward mode and with a learned table: only dense
-            supports these).
+            supports these). Graphs of torch.export and ONNX have all pairs at once.
     """
     _require_grid(q, table)
     dtype = q.dtype
@@ -99,6 +100,8 @@ def require_implementation(name: str) -> None:
 
 def _choose(implementation: str, *tensors: Tensor) -> Callable[..., tuple[Tensor, ...]]:
     require_implementation(implementation)
+    if is_exported():  # the others are operators of this library
+        return attend_plain
     transformed = not torch.compiler.is_compiling() and inside_transform()
     only_plain = transformed or tensors[-1].requires_grad
     if implementation == "blockwise" and only_plain:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from steerformer.fields import FieldType
+from steerformer.nn.exported import is_exported
 from steerformer.nn.ops import SCALE, in_single_precision, is_traced, rms_of_copies, split_runs, spread
 from steerformer.nn.second_derivatives import differentiable_gradients
 from steerformer.nn.shared_statistics import is_shared, shared_mean, shared_rms
@@ -144,6 +145,8 @@ def _sums_per_copy(values: Float[Tensor, "channels"], field_type: FieldType) -> 
 
 
 def _deviation(rms: Tensor, eps: float) -> Tensor:
+    if is_exported():  # torch.hypot has no counterpart in ONNX
+        return (rms.square() + eps).sqrt()
     return torch.hypot(rms, rms.new_tensor(eps**0.5))
 
 

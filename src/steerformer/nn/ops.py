@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from steerformer.fields import FieldType, is_integer, require_floats
+from steerformer.nn.exported import is_exported, is_symbolic, take_voxels
 
 _CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
 _PLAIN_LAYERS = {2: nn.Conv2d, 3: nn.Conv3d}
@@ -95,6 +96,10 @@ def pad(
     x: Float[Tensor, "batch channels *space"], margins: Sequence[int], *, mode: str = "zeros"
 ) -> Float[Tensor, "batch channels *new"]:
     """Pad both sides of each axis with zeros, or as the ``mode`` of torch's padding says; negative margins crop."""
+    if mode == "replicate" and is_symbolic(*margins):
+        for axis, margin in enumerate(margins, start=2):
+            x = take_voxels(x, axis, -margin, x.shape[axis] + 2 * margin)
+        return x
     both_sides = [margin for margin in reversed(margins) for _ in range(2)]
     if not any(both_sides):
         return x
@@ -128,7 +133,7 @@ def per_axis(value: object, dim: int, name: str, *, least: int = 1) -> tuple[int
     values: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) else (value,) * dim
     if len(values) != dim or not all(is_integer(v, least=least) for v in values):
         raise ValueError(f"{name} is an integer >= {least}, or one for each of {dim} axes, got {value!r}.")
-    values = tuple(v if isinstance(v, torch.SymInt) else int(v) for v in values)  # int() would fix a dynamic size
+    values = tuple(v if isinstance(v, torch.SymInt | Tensor) else int(v) for v in values)  # int() would fix a size
     return values
 
 
@@ -143,6 +148,10 @@ def copy_norms(
 
 def length(x: Float[Tensor, "batch components *rest"], *, least: float = 0.0) -> Float[Tensor, "batch *rest"]:
     """Euclidean norm along axis 1, at least in single precision, with a bounded gradient at 0."""
+    if is_exported():  # torch.hypot has no counterpart in ONNX
+        squares = in_single_precision(x).square().sum(dim=1)
+        nonzero = squares > 0
+        return torch.where(nonzero, torch.where(nonzero, squares, 1).sqrt(), 0).clamp_min(least)
     return _composed_length(x, least) if in_forward_mode() else _Length.apply(x, least)
 
 
@@ -168,12 +177,13 @@ def inverse_scaled_length(
 
 
 def is_traced(*tensors: Tensor) -> bool:
-    """Whether torch.compile, torch.export, torch.func or forward mode is active: plain expressions are needed.
+    """Whether torch.compile, torch.export, torch.jit, torch.func or forward mode is active, for plain expressions.
 
     They have no in-place writes and no custom operators. Inside torch.func, autograd functions of the old style fail
     even on plain tensors.
     """
-    return torch.compiler.is_compiling() or inside_transform() or any(is_functional(x) for x in tensors)
+    is_recorded = torch.compiler.is_compiling() or is_exported()
+    return is_recorded or inside_transform() or any(is_functional(x) for x in tensors)
 
 
 def inside_transform() -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.groups import GROUPS, Group
+from steerformer.nn.exported import is_exported
 from steerformer.nn.ops import inside_transform, spread
 
 Profile = Callable[[Tensor, int], Tensor]
@@ -124,7 +125,7 @@ class PositionalEncoding(ExactConstants):
         """
         group, degrees, spacing = self.out_type.group, self.out_type.degrees, self._steps()
         like = self.weight.detach()
-        if type(self).basis is PositionalEncoding.basis and not torch.compiler.is_exporting():
+        if type(self).basis is PositionalEncoding.basis and not is_exported():
             if not torch.compiler.is_compiling() and not inside_transform():
                 return _shared_table(group, degrees, self.radial, space, spacing, like.dtype, like.device)
             name = next((name for name, known in _PROFILES.items() if known is self.radial), None)
@@ -161,9 +162,8 @@ def steerable_basis(
     for degree in degrees:
         strength = radial(r, degree)[..., None]
         strength = torch.where(nonzero, strength, 0) if degree else strength
-        pieces.append(strength * group.harmonics(degree, directions))
-    harmonics = torch.cat(pieces, dim=-1)
-    return torch.cat([harmonics.real, harmonics.imag], dim=-1) if harmonics.is_complex() else harmonics
+        pieces.append([strength * part for part in group.harmonic_parts(degree, directions)])
+    return torch.cat([piece for parts in zip(*pieces, strict=True) for piece in parts], dim=-1)
 
 
 @lru_cache(maxsize=32)

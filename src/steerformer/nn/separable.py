@@ -106,13 +106,21 @@ def _tiles(of_axis: AxisMap) -> list[tuple[slice, slice]]:
 def gaussian_windows(x: Tensor, axis: int, count: int, stride: int, deviation: float) -> AxisMap:
     """Gaussian means at ``count`` samples ``stride`` voxels apart, centered on one axis, with zeros outside."""
     size = x.shape[axis]
-    first = (size - 1) / 2 - stride * (count - 1) / 2  # an integer or half-integer
-    reach = math.ceil(3 * deviation - (first % 1)) + first % 1  # from a sample to its last voxel
+    half = (size - 1 - stride * (count - 1)) % 2  # whether the first sample lies between two voxels
+    first = (size - 1) / 2 - stride * (count - 1) / 2
+    (reach, whole), (reach_between, whole_between) = (_reach_and_sum(deviation, shift) for shift in (0.0, 0.5))
+    reach, whole = reach + half * (reach_between - reach), whole + half * (whole_between - whole)
     samples = first + stride * torch.arange(count, dtype=torch.float64, device=x.device)[:, None]
     offsets = torch.arange(size, dtype=torch.float64, device=x.device) - samples
     taps = torch.where(offsets.abs() <= reach, _bell(offsets, deviation), 0)
-    whole = _bell(torch.arange(-reach, reach + 1, dtype=torch.float64, device=x.device), deviation).sum()
     return AxisMap((taps / whole).to(x.dtype), start=first, step=stride, reach=reach)
+
+
+def _reach_and_sum(deviation: float, shift: float) -> tuple[float, float]:
+    """Distance from a sample, ``shift`` off the voxels, to its last voxel, and the sum of the bell at its voxels."""
+    reach = math.ceil(3 * deviation - shift) + shift
+    count = round(2 * reach) + 1
+    return reach, sum(math.exp(-((i - reach) ** 2) / (2 * deviation**2)) for i in range(count))
 
 
 def _bell(offsets: Tensor, deviation: float) -> Tensor:
