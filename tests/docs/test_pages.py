@@ -1,5 +1,6 @@
 """The programs that write the pages of docs/."""
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import torch
 
 import any_angle
 import attention
+import escnn_page
 import kernel_families
 import kernel_training
 import kernels
@@ -51,6 +53,26 @@ def test_kernel_families_page_is_rendered_from_its_results(tmp_path):
 def test_page_of_other_angles_is_rendered_from_its_results(tmp_path):
     (tmp_path / "any_angle.json").write_text((DOCS / "any_angle.json").read_text())
     assert any_angle.write_any_angle_page(tmp_path).read_text() == (DOCS / "any_angle.md").read_text()
+
+
+def test_page_of_escnn_is_rendered_from_its_results(tmp_path):
+    (tmp_path / "escnn.json").write_text((DOCS / "escnn.json").read_text())
+    assert escnn_page.write_page(tmp_path).read_text() == (DOCS / "escnn.md").read_text()
+
+
+def test_results_beside_escnn_are_complete():
+    """Both dimensions, all modes, enough rounds, as many rounds of each library."""
+    found = json.loads((DOCS / "escnn.json").read_text())
+    assert {(row["dim"], row["depth"]) for row in found["errors"]} == {(2, 1), (2, 2), (3, 1), (3, 2)}
+    assert {(row["dim"], row["input"]) for row in found["speed"]} == {
+        (dim, entry) for dim in (2, 3) for entry in ("image", "features")
+    }
+    for row in found["speed"]:
+        assert len(row["rounds_ms"]) == 3
+        for rounds in row["rounds_ms"].values():
+            counts = {len(times) for times in rounds.values()}
+            assert len(counts) == 1 and min(counts) >= 15 and "escnn" in rounds
+    assert found["machine"]["threads"] == 1
 
 
 @pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families])
