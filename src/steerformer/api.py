@@ -185,8 +185,7 @@ class Run(RunFolder):
             save: write ``evaluation-*.json`` (for segmentation also .csv and .png) into the run folder.
             scans: segmentation: draw the scans in the saved figure; ``False`` for confidential ones.
             progress: shows the progress.
-            notify: called with one line if other data are resampled to the voxel spacing of the training cases; a
-                warning by default.
+            notify: called with one line if other data are resampled to the training cases' spacing; default: a warning.
         """
         from steerformer.infer.evaluation import evaluate_run, save_evaluation
         from steerformer.infer.progress_bars import no_progress_bar
@@ -203,7 +202,12 @@ class Run(RunFolder):
         if not save:
             return found
         path = self.folder / f"evaluation-{_tag(split, rotations, overrides)}.json"
-        return replace(found, files=(*save_evaluation(found, path), *_draw_examples(found, path, scans=scans)))
+        files = save_evaluation(found, path)
+        if found.cases:
+            from steerformer.plots.run_figures import draw_examples
+
+            files += draw_examples(found, path, scans=scans)
+        return replace(found, files=files)
 
     def check(
         self,
@@ -241,7 +245,9 @@ class Run(RunFolder):
         )
         if out is not None:
             save_check(found, Path(out), control.folder.resolve().name if control else None)
-            _draw_check(found, Path(out))
+            from steerformer.plots.run_figures import draw_check
+
+            draw_check(found, Path(out))
         return found
 
     def export(
@@ -286,28 +292,6 @@ class Run(RunFolder):
 
 def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=4)
-
-
-def _draw_examples(found: "RunEvaluation", path: Path, *, scans: bool) -> tuple[Path, ...]:
-    """Draw the examples of a segmentation beside the JSON file ``path``; without ``scans``, only outlines."""
-    if not found.cases:
-        return ()
-    figure = path.with_suffix(".png")
-    figure.unlink(missing_ok=True)  # an older figure would pass for that of this evaluation
-    if not found.examples:
-        return ()
-    from steerformer.plots.case_examples import case_examples
-    from steerformer.plots.style import save_figure
-
-    save_figure(case_examples(found.examples, classes=found.metrics["classes"], scans=scans), figure)
-    return (figure,)
-
-
-def _draw_check(found: "ClassifierCheck | SegmentationCheck", folder: Path) -> None:
-    from steerformer.plots.equivariance import check_figure
-    from steerformer.plots.style import save_figure
-
-    save_figure(check_figure(found), folder / "check.png")
 
 
 def _tag(split: str, rotations: int, overrides: Sequence[str]) -> str:
