@@ -12,7 +12,8 @@ from steerformer.nn import Attention, BatchNorm, Gated, LayerNorm, Linear, NormR
 
 _OWN_PARAMETERS = ("Conv", "Linear", "NormReLU", "LayerNorm", "BatchNorm")
 SIMPLE = [layer for layer in LAYERS if layer.id.split("-")[0] in _OWN_PARAMETERS]
-IN_3D = [layer for layer in SIMPLE if layer.id in ("Conv-3", "Conv-image-out", "Linear", "NormReLU", "BatchNorm")]
+_IN_3D = ("Conv-3", "Conv-image-out", "Linear", "NormReLU", "BatchNorm", "Conv-real", "Linear-real", "BatchNorm-real")
+IN_3D = [layer for layer in SIMPLE if layer.id in _IN_3D]
 VARIANTS = [
     pytest.param(group, *layer.values, id=f"{group}-{layer.id}")
     for group, layers in ((SO2, SIMPLE), (SO3, IN_3D))

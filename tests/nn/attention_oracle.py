@@ -27,6 +27,7 @@ def attention(
     mask: Tensor | None,
     window: Mapping[tuple[int, ...], float] | None = None,
     qk_norm: float | None = None,
+    score: str = "paper",
 ) -> Tensor:
     """Output field; gradients propagate to ``x`` and ``parameters``."""
     space, degrees = x.shape[2:], field_type.degrees
@@ -59,16 +60,18 @@ def attention(
                 if (mask is not None and not mask[(b, *to)]) or (window is not None and not window[to]):
                     continue
                 P = positions[tuple(a - t for a, t in zip(at, to, strict=True))]
-                score = torch.zeros((), dtype=torch.complex128)
+                total = torch.zeros((), dtype=torch.complex128)
                 value = []
                 content = [k[n][b, :, c, j] for n, c in enumerate(copies)]
                 if qk_norm is not None:
                     content = [piece / _norm(content) for piece in content]
                 for n, c in enumerate(copies):
                     key = content[n] + P[n][:, None] * w_key[n][c]
-                    score = score + (query[n].conj() * key).sum()
+                    total = total + (query[n].conj() * key).sum()
                     value.append(v[n][b, :, c, j] + P[n][:, None] * w_value[n][c])
-                scores.append(score.abs() + (math.log(window[to]) if window else 0))
+                scores.append(
+                    (total.abs() if score == "paper" else total.real) + (math.log(window[to]) if window else 0)
+                )
                 values.append(value)
             if not scores:
                 continue
@@ -77,7 +80,8 @@ def attention(
                 mixed[n][b, :, c, i] = sum(a * value[n] for a, value in zip(weights, values, strict=True))
     out = [torch.einsum("oi,bmin->bmon", w, piece) for w, piece in zip(linear["out"], mixed, strict=True)]
     flat = torch.cat([piece.flatten(1, 2) for piece in out], dim=1)
-    return torch.cat([flat.real, flat.imag], dim=1).unflatten(2, space)
+    parts = [flat.real] if field_type.real else [flat.real, flat.imag]
+    return torch.cat(parts, dim=1).unflatten(2, space)
 
 
 _LINEAR = ("query", "key", "value", "out")
@@ -88,12 +92,12 @@ def _norm(pieces: list[Tensor]) -> Tensor:
 
 
 def _complex(pair: Tensor) -> Tensor:
-    return torch.complex(pair[0], pair[1])
+    return torch.complex(pair[0], pair[1] if len(pair) == 2 else torch.zeros_like(pair[0]))
 
 
 def _unpack(field_type: FieldType, x: Tensor) -> list[Tensor]:
     """Complex pieces ``(batch, order, copy, voxel)`` by degree."""
-    flat = torch.complex(*x.chunk(2, dim=1))
+    flat = torch.complex(x, torch.zeros_like(x)) if field_type.real else torch.complex(*x.chunk(2, dim=1))
     pieces, start = [], 0
     for degree in field_type.degrees:
         orders, copies = field_type.group.irrep_dim(degree), field_type.multiplicities[degree]

@@ -1,7 +1,7 @@
 """All layers with every option that changes their code path, and helpers, for the generic tests."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -95,7 +95,7 @@ _POINTWISE = {
     "BatchNorm-real": keeping(sf.nn.BatchNorm, of=real_gapped),
     "Invariants-real": keeping(sf.nn.Invariants, of=real_gapped),
     "FieldDropout-real": keeping(sf.nn.FieldDropout, of=real_gapped),
-    "MLP-real": keeping(sf.nn.MLP, of=real, nonlinearity=sf.nn.FourierReLU),
+    "MLP-real": keeping(sf.nn.MLP, of=real, nonlinearity=partial(sf.nn.NormReLU, bias=-0.1)),
 }
 _ON_GRIDS = {
     "Conv-1": conv(1),
@@ -123,6 +123,12 @@ _ON_GRIDS = {
     "Gated-real": keeping(sf.nn.Gated, of=real),
     "FourierReLU-real": keeping(sf.nn.FourierReLU, of=real_gapped),
     "AvgPool-real": keeping(sf.nn.AvgPool, of=real, kernel_size=2),
+    "Attention-signed": keeping(sf.nn.Attention, num_heads=1, score="real"),
+    "Attention-real": keeping(sf.nn.Attention, of=real_gapped, num_heads=1),
+    "Attention-real-blockwise": keeping(sf.nn.Attention, of=real, num_heads=1, implementation="blockwise"),
+    "Attention-real-paper": keeping(sf.nn.Attention, of=real, num_heads=1, score="paper"),
+    "TransformerBlock-real": keeping(sf.nn.TransformerBlock, of=real, num_heads=1, nonlinearity=sf.nn.FourierReLU),
+    "Encoder-real": keeping(sf.nn.Encoder, of=real, num_heads=1, depth=2, nonlinearity=sf.nn.FourierReLU),
     "Resample-real": keeping(sf.nn.Resample, of=real, scale=2.0),
     "Gated": keeping(sf.nn.Gated),
     "Gated-1": keeping(sf.nn.Gated, of=features, kernel_size=1),
@@ -165,6 +171,7 @@ _CORE = (
     *("Resample-2", "RadialWindow"),
     *("Linear-real", "NormReLU-real", "TensorProduct-real", "LayerNorm-real", "BatchNorm-real", "Invariants-real"),
     *("MLP-real", "Conv-real", "Conv-real-in", "Conv-real-out", "Gated-real", "FourierReLU-real"),
+    *("Attention-real", "Attention-real-blockwise", "TransformerBlock-real"),
 )
 
 

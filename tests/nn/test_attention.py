@@ -38,8 +38,8 @@ CASES = {
 def small_blocks(monkeypatch):
     """Tiles of a few queries, heads and keys, of unequal sizes."""
 
-    def sizes(space, depth, heads, *, all_keys):
-        return tiles.Sizes(space[0], math.prod(space[1:]), 2, 3, space[0] if all_keys else 2, 3 if heads > 2 else 1)
+    def sizes(lattice, depth, heads, *, all_keys):
+        return tiles.Sizes(2, 3, lattice[0].keys if all_keys else 2, 3 if heads > 2 else 1)
 
     monkeypatch.setattr(tiles, "_choose_sizes", sizes)
 

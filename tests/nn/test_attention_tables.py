@@ -1,5 +1,6 @@
 """Tables of positions shared by attention layers, the custom operators of attention, and its invalid arguments."""
 
+import itertools
 import math
 import pickle
 
@@ -11,10 +12,11 @@ from torch.testing import assert_close
 
 import steerformer as sf
 from nn.attention_inputs import core_inputs, fields, grid, some_mask
-from steerformer import SO2, FieldType
+from steerformer import SO2
 from steerformer.nn import attention_blockwise as blockwise
 from steerformer.nn import attention_dense as dense
 from steerformer.nn.attention_core import attend
+from steerformer.nn.offsets import lattice_within, to_integers
 from steerformer.nn.position import offset_table
 
 
@@ -64,18 +66,20 @@ def test_table_built_in_any_mode_works_in_training(group):
 def test_custom_operators_pass_opcheck(group):
     """Shapes, strides and gradients: torch's own checks for custom operators."""
     (q, k, v, *_), table = core_inputs(group)
+    lattice = to_integers(lattice_within(grid(group)))
     rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
-    opcheck(blockwise.attend_blocks, (q, k, v, rows, table, None))
+    opcheck(blockwise.attend_blocks, (q, k, v, rows, table, None, None, lattice))
     bias = torch.where(some_mask(2, (q.shape[-1],)), 0.5, -math.inf)
-    opcheck(blockwise.attend_blocks, (q, k, v, rows, table, bias))
-    outputs = [x.detach() for x in blockwise.attend_blocks(q, k, v, rows, table, None)]
+    falloff = torch.randn(table.shape[:-1])
+    opcheck(blockwise.attend_blocks, (q, k, v, rows, table, bias, falloff, lattice))
+    outputs = [x.detach() for x in blockwise.attend_blocks(q, k, v, rows, table, None, None, lattice)]
     tensors = [x.detach() for x in (*outputs[:2], q, k, v, rows, table)]
-    opcheck(blockwise.attend_blocks_backward, (*tensors, None, *outputs))
-    opcheck(dense.attend_at_once, (q, k, v, rows, table, None))
-    opcheck(dense.attend_at_once, (q, k, v, rows, table, bias))
-    outputs = [x.detach() for x in dense.attend_at_once(q, k, v, rows, table, None)]
-    opcheck(dense.attend_at_once_backward, (*tensors[:5], table, *outputs))
-    arguments = (group.name, [0, 1], "soft", list(grid(group)), [1.0] * group.dim, table.shape[-1], torch.zeros(1))
+    opcheck(blockwise.attend_blocks_backward, (*tensors, None, None, lattice, *outputs))
+    opcheck(dense.attend_at_once, (q, k, v, rows, table, None, None, lattice))
+    opcheck(dense.attend_at_once, (q, k, v, rows, table, bias, falloff, lattice))
+    outputs = [x.detach() for x in dense.attend_at_once(q, k, v, rows, table, None, None, lattice)]
+    opcheck(dense.attend_at_once_backward, (*tensors[:5], table, lattice, *outputs))
+    arguments = (group.name, [0, 1], "soft", lattice, [1.0] * group.dim, table.shape[-1], torch.zeros(1))
     opcheck(offset_table, arguments)
 
 
@@ -84,8 +88,12 @@ def test_dense_matches_plain_expressions(group, float64):
     (q, k, v, *_), table = core_inputs(group)
     rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
     inputs = (q, k, v, rows)
-    for bias in (None, torch.where(some_mask(2, (q.shape[-1],)), torch.randn(q.shape[-1]), -math.inf)):
-        ours, plain = (f(*inputs, table, bias)[:2] for f in (dense.attend_at_once, dense.attend_plain))
+    lattice = to_integers(lattice_within(grid(group)))
+    falloff = torch.randn(table.shape[:-1])
+    falloff[0] = -math.inf
+    bias = torch.where(some_mask(2, (q.shape[-1],)), torch.randn(q.shape[-1]), -math.inf)
+    for biases in itertools.product((None, bias), (None, falloff)):
+        ours, plain = (f(*inputs, table, *biases, lattice)[:2] for f in (dense.attend_at_once, dense.attend_plain))
         assert_close(ours, plain)
         for used in (slice(0, 2), slice(0, 1), slice(1, 2)):  # both outputs, or only one of them
             towards = [torch.randn_like(x) for x in plain[used]]
@@ -102,8 +110,6 @@ def test_invalid_arguments_raise(group, unchecked):
         attention(fields(group), num_heads=4)
     with pytest.raises(ValueError, match="num_heads is an integer >= 1, got 0"):
         attention(fields(group), num_heads=0)
-    with pytest.raises(ValueError, match=r"takes complex fields, .*lift an image with Conv"):
-        attention(FieldType.image(group, 2), num_heads=1)
     with pytest.raises(ValueError, match="scale is 'paper' or 'total', got 'none'"):
         attention(fields(group), num_heads=2, scale="none")
     with pytest.raises(ValueError, match="implementation is 'auto', 'dense' or 'blockwise', got 'flash'"):
@@ -143,10 +149,11 @@ def test_masked_keys_never_count(attend, float64):
     rows = torch.randn(*q.shape[:2], 2 * table.shape[-1], q.shape[-1], requires_grad=True)
     bias = torch.zeros(2, q.shape[-1])
     bias[0], bias[1, 0] = -math.inf, -math.inf
-    content, position = attend(q, k, v, rows, table, bias)[:2]
+    lattice = to_integers(lattice_within(grid(SO2)))
+    content, position = attend(q, k, v, rows, table, bias, None, lattice)[:2]
     assert not content[0].any() and not position[0].any() and content[1].any()
     gradients = torch.autograd.grad((content.sum() + position.sum()), (q, k, v, rows))
     assert all(gradient.isfinite().all() for gradient in gradients)
     huge = k.detach().clone()
     huge[1, :, :, 0] = 1e200
-    assert_close(attend(q, huge, v, rows, table, bias)[0][1], content[1])
+    assert_close(attend(q, huge, v, rows, table, bias, None, lattice)[0][1], content[1])

@@ -136,9 +136,17 @@ def test_encoding_at_distance_0_is_zero_except_scalars(group):
     assert (rows[1:orders] == 0).all()
 
 
-def test_encoding_of_real_field_raises(group):
-    with pytest.raises(ValueError, match="PositionalEncoding needs a complex field, got"):
-        PositionalEncoding(FieldType.image(group, 2))
+def test_encoding_of_real_field_is_the_real_part_in_3d_and_scalars_in_2d(group, float64):
+    copies = (2, 1, 1) if group is SO3 else (2,)
+    real, whole = (PositionalEncoding(FieldType(group, copies, real=real)) for real in (True, False))
+    with torch.no_grad():
+        whole.weight.copy_(torch.cat([real.weight, torch.zeros_like(real.weight)]))
+    points = 3 * torch.randn(20, group.dim)
+    found, (expected, imaginary) = real(points), whole(points).chunk(2, dim=1)
+    assert_close(found, expected)
+    assert not imaginary.any()
+    R = group.random_rotation()
+    assert_close(real(points @ R.mT), found @ real.out_type.matrix(R).mT)
 
 
 ANGLES = {

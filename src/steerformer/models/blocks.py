@@ -18,9 +18,9 @@ Spacing = tuple[float, ...] | None
 _WIDTH = 3  # of strided kernels, in voxels of the coarse grid
 
 
-def field_type(group: Group, copies: Multiplicities, degrees: int) -> FieldType:
+def field_type(group: Group, copies: Multiplicities, degrees: int, *, real: bool = False) -> FieldType:
     """The same multiplicity for every degree, or a list with one for each."""
-    return FieldType(group, (copies,) * degrees if isinstance(copies, int) else copies)
+    return FieldType(group, (copies,) * degrees if isinstance(copies, int) else copies, real=real)
 
 
 def block(

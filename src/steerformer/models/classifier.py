@@ -33,11 +33,11 @@ class Classifier(nn.Module):
         self.in_type = FieldType.image(group, config.in_channels)
         self.out_type = FieldType.image(group, config.classes)
         self.blocks = nn.Sequential(*_blocks(config, self.in_type))
-        deepest = field_type(group, config.deepest, config.degrees)
+        deepest = field_type(group, config.deepest, config.degrees, real=config.real)
         width = config.window or None
         self.encoder = encoder(config, deepest, key_window=width) if config.depth else nn.Identity()
         self.window = RadialWindow(deepest, width=width) if width else nn.Identity()
-        features = field_type(group, config.features, 1)
+        features = field_type(group, config.features, 1, real=config.real)
         self.flatten = conv(config, deepest, features, config.final_size, padding=0)
         self.norm = BatchNorm(features)
         self.invariants = Invariants(features)
@@ -67,7 +67,8 @@ def _blocks(config: ClassifierConfig, image: FieldType) -> Iterator[nn.Module]:
     for i, widths in enumerate(config.widths):
         if i:
             yield pool(config, before, config.pools[i - 1])
-        types = [before, *(field_type(before.group, copies, config.degrees) for copies in widths)]
+        after = (field_type(before.group, copies, config.degrees, real=config.real) for copies in widths)
+        types = [before, *after]
         yield from block(config, types, config.kernel_sizes[i])
         before = types[-1]
     if config.final_pool > 1:

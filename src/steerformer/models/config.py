@@ -94,6 +94,9 @@ class SteerableConfig(_BlocksConfig):
     """Features have degrees 0 to degrees - 1."""
     widths: Annotated[tuple[tuple[Multiplicities, ...], ...], Field(min_length=1)] = ((8, 16), (16, 32), (32, 32))
     """Blocks of convolutions: multiplicity of every degree after each convolution, or a list of one for each degree."""
+    real: bool = False
+    """Real features and weights in volumes, instead of the paper's complex ones: half the channels and half the
+    parameters at equal widths. Attention then takes signed scores. docs/real_fields.md compares them."""
     kernel_family: Family = "fitted"
     """Kernel family: how radial profiles are discretized on the grid, see docs/kernels.md."""
     max_impurity: Annotated[float, Field(gt=0)] = 1e-2
@@ -137,6 +140,15 @@ class SteerableConfig(_BlocksConfig):
     def deepest(self) -> Multiplicities:
         """Multiplicities after the last convolution."""
         return [copies for block in self.widths for copies in block][-1]
+
+    @model_validator(mode="after")
+    def _require_real_irreps(self) -> "SteerableConfig":
+        if self.real and not GROUPS[self.group].has_real_irreps:
+            raise ValueError(
+                f"real features are for volumes, got group {self.group}: its complex numbers of degree k > 0 are the "
+                f"real irreps already; leave real out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _require_convolutions(self) -> "SteerableConfig":

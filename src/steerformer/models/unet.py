@@ -46,7 +46,8 @@ class UNet(nn.Module):
         """Input voxels per voxel of the coarsest grid, along each axis."""
         types, before = [], self.in_type
         for widths in config.widths:
-            types.append([before, *(field_type(group, copies, config.degrees) for copies in widths)])
+            after = (field_type(group, copies, config.degrees, real=config.real) for copies in widths)
+            types.append([before, *after])
             before = types[-1][-1]
         self.down = nn.ModuleList(_down(config, types))
         self.middle = _middle(config, before)
@@ -101,7 +102,7 @@ def _down(config: UNetConfig, types: list[list[FieldType]]) -> Iterator[Down]:
 
 
 def _middle(config: UNetConfig, of: FieldType) -> Encoder | MLP:
-    hidden = FieldType(of.group, [config.hidden * copies for copies in of.multiplicities])
+    hidden = FieldType(of.group, [config.hidden * copies for copies in of.multiplicities], real=of.real)
     if not config.depth:
         return MLP(of, hidden=hidden, nonlinearity=mlp_nonlinearity(config))
     return encoder(config, of, hidden=hidden, spacing=config.spacing)

@@ -3,16 +3,19 @@
 Tokens are the voxels of a grid, which its first axis cuts into slabs: the rows of an image, the planes of a volume. The
 table's rows for one query and all keys depend on the place of the query within its slab, and on the slab only by where
 they begin: they are a window of a strip of memory. A strip is copied once for all slabs, and matrix products read its
-windows in place.
+windows in place. Where keys are several entries of the table apart along the first axis, a strip has one part for each
+remainder, so that windows are contiguous there, too.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from steerformer.nn.offsets import Lattice
 
 _MOST_SCORES = 1 << 22  # real numbers of a tile, and of the strips: more would not fit the CPU caches
 _MOST_QUERIES = 256  # matrix products with fewer queries take longer, with more they take more memory
@@ -21,13 +24,11 @@ _SAME_SETS = 1024  # rows that begin at multiples of 4 kB compete for few cache 
 
 
 class Sizes(NamedTuple):
-    """Sizes of the grid and of its tiles."""
+    """Sizes of tiles."""
 
-    slabs: int
-    places: int
-    """Tokens of a slab."""
     query_slabs: int
     query_places: int
+    """Tokens of a slab."""
     key_slabs: int
     heads: int
 
@@ -49,23 +50,26 @@ class Tiling:
     """Cuts queries and heads into blocks, and keys into tiles.
 
     Args:
-        table: ``(*offsets, row)``, :meth:`PositionalEncoding.table`.
+        table: ``(*offsets, row)``, :meth:`PositionalEncoding.table_on`.
+        lattice: offsets of queries and keys, without a reach.
         heads: number of heads of all samples.
         all_keys: whether a tile has all keys.
     """
 
-    def __init__(self, table: Tensor, heads: int, *, all_keys: bool = False) -> None:
-        space = [(length + 1) // 2 for length in table.shape[:-1]]
+    def __init__(self, table: Tensor, lattice: Lattice, heads: int, *, all_keys: bool = False) -> None:
         self.heads, self.depth = heads, table.shape[-1]
-        self.sizes = _choose_sizes(space, self.depth, heads, all_keys=all_keys)
-        self.keys = [self._tile(slabs) for slabs in _pieces(self.sizes.slabs, self.sizes.key_slabs)]
-        self.strips = _Strips(table, space, self.sizes, margin=max(keys.row - keys.number for keys in self.keys))
+        self.sizes = _choose_sizes(lattice, self.depth, heads, all_keys=all_keys)
+        self._key_places = math.prod(axis.keys for axis in lattice[1:])
+        self.keys = [self._tile(slabs) for slabs in _pieces(lattice[0].keys, self.sizes.key_slabs)]
+        margin = max(keys.row - keys.number for keys in self.keys)
+        self.strips = _Strips(F.pad(table, (0, 1), value=1.0), lattice, self.sizes.query_places, margin=margin)
 
     def blocks(self) -> Iterator["Block"]:
         """All blocks of queries and heads; only the last one may be used."""
-        for places in _pieces(self.sizes.places, self.sizes.query_places):
+        slabs_of_queries, places_of_queries = self.strips.grid
+        for places in _pieces(places_of_queries, self.sizes.query_places):
             self.strips.load(places)
-            for slabs in _pieces(self.sizes.slabs, self.sizes.query_slabs):
+            for slabs in _pieces(slabs_of_queries, self.sizes.query_slabs):
                 for heads in _pieces(self.heads, self.sizes.heads):
                     yield Block(heads, slabs, places, self.strips)
 
@@ -75,8 +79,7 @@ class Tiling:
         return like.new_empty(parts * queries * self.sizes.heads * max(keys.row for keys in self.keys))
 
     def _tile(self, slabs: slice) -> Keys:
-        places = self.sizes.places
-        tokens = slice(slabs.start * places, slabs.stop * places)
+        tokens = slice(slabs.start * self._key_places, slabs.stop * self._key_places)
         count = tokens.stop - tokens.start
         return Keys(slabs, tokens, count if self.sizes.heads * count % _SAME_SETS else count + 16)
 
@@ -125,21 +128,27 @@ class Block:
 class _Strips:
     """The table's rows, and a row of ones, ``(query place, row, key)``; as many slabs of keys as offsets."""
 
-    def __init__(self, table: Tensor, space: Sequence[int], sizes: Sizes, *, margin: int) -> None:
-        self.grid, self._trail = (sizes.slabs, sizes.places), tuple(space[1:])
-        table = F.pad(table, (0, 1), value=1.0).movedim(-1, 0).contiguous()
-        rows, first, *others = table.stride()
+    def __init__(self, table: Tensor, lattice: Lattice, query_places: int, *, margin: int) -> None:
+        first, *others = lattice
+        self._trail = [axis.queries for axis in others]
+        self.grid, self._key_places = (first.queries, math.prod(self._trail)), math.prod(axis.keys for axis in others)
+        self._first = first
+        self._offsets = -(-first.length // first.key_step)  # of each remainder
+        table = _by_remainder(table, first.key_step).movedim(-1, 0).contiguous()
+        rows, slab, *strides = table.stride()
+        steps = [(axis.query_step * s, axis.key_step * s) for axis, s in zip(others, strides, strict=True)]
         self._windows = table.as_strided(
-            (*self._trail, *table.shape[:2], *self._trail), (*others, rows, first, *others)
+            (*self._trail, *table.shape[:2], *(axis.keys for axis in others)),
+            (*(step for step, _ in steps), rows, slab, *(step for _, step in steps)),
         )  # (*query place, row, slab, *key place)
-        self._length = table.shape[1] * sizes.places
-        self._memory = table.new_zeros(sizes.query_places, len(table), self._length + margin)
+        self._length = table.shape[1] * self._key_places
+        self._memory = table.new_zeros(query_places, len(table), self._length + margin)
 
     def load(self, places: slice) -> None:
         """Copy the strips of these places."""
         for strip, place in zip(self._memory, range(places.start, places.stop), strict=False):
             index = []
-            for length in reversed(self._trail):  # entry t of an axis has offset n - 1 - t
+            for length in reversed(self._trail):  # entries of the table run from the last query to the first
                 index.append(length - 1 - place % length)
                 place //= length
             window = self._windows[tuple(reversed(index))]
@@ -147,23 +156,32 @@ class _Strips:
 
     def window(self, query_slab: int, key_slab: int, keys: int) -> Tensor:
         """``(query place, row, key)`` for queries in one slab and keys from ``key_slab`` on."""
-        slabs, places = self.grid
-        return self._memory.narrow(2, (slabs - 1 - query_slab + key_slab) * places, keys)
+        axis = self._first
+        slab, remainder = divmod(axis.query_step * (axis.queries - 1 - query_slab), axis.key_step)
+        return self._memory.narrow(2, (remainder * self._offsets + slab + key_slab) * self._key_places, keys)
 
 
-def _choose_sizes(space: Sequence[int], depth: int, heads: int, *, all_keys: bool) -> Sizes:
-    slabs, places = space[0], math.prod(space[1:])
+def _by_remainder(table: Tensor, step: int) -> Tensor:
+    """Entries ``0, step, 2 step, ...`` of the first axis, then ``1, 1 + step, ...``, equally many of each."""
+    if step == 1:
+        return table
+    rest = table.new_zeros(-len(table) % step, *table.shape[1:])
+    return torch.cat([table, rest]).unflatten(0, (-1, step)).transpose(0, 1).flatten(0, 1)
+
+
+def _choose_sizes(lattice: Lattice, depth: int, heads: int, *, all_keys: bool) -> Sizes:
+    (slabs, key_slabs), offsets = (lattice[0].queries, lattice[0].keys), lattice[0].length
+    places, key_places = (math.prod(numbers) for numbers in zip(*(axis[:2] for axis in lattice[1:]), strict=True))
     few_heads = min(max(heads, 1), _MOST_HEADS)
-    key_slabs = slabs if all_keys else _even_share(slabs, _MOST_SCORES // (2 * few_heads * _MOST_QUERIES) // places)
-    keys = key_slabs * places
+    if not all_keys:
+        key_slabs = _even_share(key_slabs, _MOST_SCORES // (2 * few_heads * _MOST_QUERIES) // key_places)
+    keys = key_slabs * key_places
     queries = min(_MOST_QUERIES, _MOST_SCORES // (2 * few_heads * keys))
-    strip = (depth + 1) * (2 * slabs - 1) * places
+    strip = (depth + 1) * offsets * key_places
     query_places = _even_share(places, min(queries, _MOST_SCORES // strip))
     query_slabs = _even_share(slabs, queries // query_places)
     scores_of_head = 2 * query_places * query_slabs * keys
-    return Sizes(
-        slabs, places, query_slabs, query_places, key_slabs, _even_share(heads, _MOST_SCORES // scores_of_head)
-    )
+    return Sizes(query_slabs, query_places, key_slabs, _even_share(heads, _MOST_SCORES // scores_of_head))
 
 
 def _even_share(total: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""What the layers do differently while torch.export or torch.jit.trace records them: plain operators, symbolic sizes."""
+"""What layers do differently while torch.export or torch.jit.trace records them: plain operators, symbolic sizes."""
 
 import torch
 from torch import Tensor

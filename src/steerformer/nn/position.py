@@ -13,6 +13,7 @@ from steerformer.constants import ExactConstants
 from steerformer.fields import FieldType, as_number, require_field_type
 from steerformer.groups import GROUPS, Group
 from steerformer.nn.exported import is_exported
+from steerformer.nn.offsets import Lattice, from_integers, lattice_within, offset_points, to_integers
 from steerformer.nn.ops import inside_transform, spread
 
 Profile = Callable[[Tensor, int], Tensor]
@@ -86,7 +87,7 @@ class PositionalEncoding(ExactConstants):
         super().__init__()
         require_field_type(field_type, "PositionalEncoding")
         self.out_type, self.radial = field_type, _checked_profile(radial)
-        self.spacing = _checked_spacing(spacing, field_type.group.dim)
+        self.spacing = checked_spacing(spacing, field_type.group.dim)
         self.weight = nn.Parameter(torch.randn(field_type.parts, field_type.copies))
         group, degrees = field_type.group, field_type.degrees
         with torch.device("cpu"):
@@ -123,27 +124,25 @@ class PositionalEncoding(ExactConstants):
 
         Tables are cached, shared by all layers, and not part of the state dict.
         """
-        group, degrees, spacing = self.out_type.group, self.out_type.degrees, self._steps()
-        like = self.weight.detach()
+        return self.table_on(lattice_within(space), self.spacing or (1.0,) * self.out_type.group.dim)
+
+    def table_on(self, lattice: Lattice, units: Sequence[float]) -> Float[Tensor, "*offsets rows"]:
+        """:meth:`basis` of all offsets between two grids; entries are ``units`` apart, in the units of ``spacing``."""
+        group, degrees = self.out_type.group, self.out_type.degrees
+        mean = math.prod(self.spacing) ** (1 / len(self.spacing)) if self.spacing else 1.0
+        units, like = tuple(unit / mean for unit in units), self.weight.detach()
         if type(self).basis is PositionalEncoding.basis and not is_exported():
             if not torch.compiler.is_compiling() and not inside_transform():
-                return _shared_table(group, degrees, self.radial, space, spacing, like.dtype, like.device)
+                return _shared_table(group, degrees, self.radial, lattice, units, like.dtype, like.device)
             name = next((name for name, known in _PROFILES.items() if known is self.radial), None)
             if name and torch.compiler.is_compiling():
-                return offset_table(group.name, degrees, name, space, spacing, self._rows, like)
-        return self.basis(_offsets(space, spacing)).to(like)  # torch operations only, and no cache
+                return offset_table(group.name, degrees, name, to_integers(lattice), units, self._rows, like)
+        return self.basis(offset_points(lattice, units)).to(like)  # torch operations only, and no cache
 
     def require_same_table(self, other: "PositionalEncoding") -> None:
         """Raise ``ValueError`` unless both encodings have the same table."""
         if (type(self), self.radial, self.spacing) != (type(other), other.radial, other.spacing):
             raise ValueError("encodings of keys and values share one table: give both the same radial and spacing.")
-
-    def _steps(self) -> tuple[float, ...]:
-        """Voxel spacing in units of its geometric mean."""
-        if self.spacing is None:
-            return (1.0,) * self.out_type.group.dim
-        mean = math.prod(self.spacing) ** (1 / len(self.spacing))
-        return tuple(step / mean for step in self.spacing)
 
     def extra_repr(self) -> str:
         name = getattr(self.radial, "__name__", repr(self.radial))
@@ -171,8 +170,8 @@ def _shared_table(
     group: Group,
     degrees: tuple[int, ...],
     radial: Profile,
-    space: tuple[int, ...],
-    spacing: tuple[float, ...],
+    lattice: Lattice,
+    units: tuple[float, ...],
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
@@ -180,14 +179,7 @@ def _shared_table(
 
     # leave the modes of the first caller: later callers share the table
     with torch.device("cpu"), torch.inference_mode(False), torch.no_grad(), unset_fake_temporarily():
-        return steerable_basis(group, degrees, radial, _offsets(space, spacing)).to(device=device, dtype=dtype)
-
-
-def _offsets(space: Sequence[int], spacing: Sequence[float]) -> Float[Tensor, "*offsets dim"]:
-    axes = [
-        (n - 1 - torch.arange(2 * n - 1, dtype=torch.float64)) * step for n, step in zip(space, spacing, strict=True)
-    ]
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        return steerable_basis(group, degrees, radial, offset_points(lattice, units)).to(device=device, dtype=dtype)
 
 
 def _harmonic_of_components(field_type: FieldType) -> Float[Tensor, "component order"]:
@@ -219,13 +211,13 @@ def offset_table(
     group: str,
     degrees: Sequence[int],
     radial: str,
-    space: Sequence[int],
-    spacing: Sequence[float],
+    lattice: Sequence[int],
+    units: Sequence[float],
     rows: int,
     like: Tensor,
 ) -> Tensor:
     """The table as a custom operator, opaque to torch.compile and valid for every grid size."""
-    key = (GROUPS[group], tuple(degrees), _PROFILES[radial], tuple(space), tuple(spacing))
+    key = (GROUPS[group], tuple(degrees), _PROFILES[radial], from_integers(lattice), tuple(units))
     return _shared_table(*key, like.dtype, like.device).clone()  # compiled code may overwrite it
 
 
@@ -234,12 +226,12 @@ def _table_shape(
     group: str,
     degrees: Sequence[int],
     radial: str,
-    space: Sequence[int],
-    spacing: Sequence[float],
+    lattice: Sequence[int],
+    units: Sequence[float],
     rows: int,
     like: Tensor,
 ) -> Tensor:
-    return like.new_empty(*(2 * n - 1 for n in space), rows)
+    return like.new_empty(*(axis.length for axis in from_integers(lattice)), rows)
 
 
 def _checked_profile(radial: Radial) -> Profile:
@@ -254,7 +246,8 @@ def _checked_profile(radial: Radial) -> Profile:
     return _PROFILES[radial]
 
 
-def _checked_spacing(spacing: Sequence[float] | None, dim: int) -> tuple[float, ...] | None:
+def checked_spacing(spacing: Sequence[float] | None, dim: int) -> tuple[float, ...] | None:
+    """The spacing as numbers; ``ValueError`` unless it has a positive number for each axis."""
     if spacing is None:
         return None
     steps = tuple(as_number(step) for step in spacing)

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from steerformer.fields import FieldType, is_integer, require_field_type
 from steerformer.nn.activation import NormReLU
-from steerformer.nn.attention import Attention, finite_where_invalid
+from steerformer.nn.attention import Attention
 from steerformer.nn.dropout import FieldDropout
 from steerformer.nn.linear import Linear
+from steerformer.nn.masks import finite_where_invalid
 from steerformer.nn.norm import LayerNorm
 
 Nonlinearity = Callable[[FieldType], nn.Module]
@@ -80,7 +81,7 @@ class TransformerBlock(nn.Module):
     :class:`Attention` dominates its cost on large grids.
 
     Args:
-        field_type: type of input and output, complex.
+        field_type: type of input and output.
         num_heads: number of heads; must divide the copies of every degree.
         hidden: type inside the :class:`MLP`.
         nonlinearity: makes the nonlinearity of the :class:`MLP`.
@@ -154,7 +155,7 @@ class Encoder(nn.Module):
     Deeper stacks start with a smaller gain per block, which bounds the variance of features (``docs/theory.md``).
 
     Args:
-        field_type: type of input and output, complex.
+        field_type: type of input and output.
         num_heads: number of heads; must divide the copies of every degree.
         depth: number of blocks.
         options: further options of :class:`TransformerBlock`, such as ``dropout``.

@@ -96,5 +96,10 @@ def _weights(space: Sequence[int], width: float, center: tuple[float, ...] | Non
         if center is not None:
             places = places - torch.tensor(center, dtype=places.dtype)
         inside = (min(space) - 1) / 2 - places.norm(dim=-1)
-    t = (0.5 + inside / width).clamp(0, 1)
-    return t**3 * (10 - 15 * t + 6 * t**2)  # twice differentiable
+    return smooth_step(0.5 + inside / width)
+
+
+def smooth_step(t: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """0 up to 0, 1 from 1 on, and twice differentiable between them."""
+    t = t.clamp(0, 1)
+    return t**3 * (10 - 15 * t + 6 * t**2)
