@@ -29,7 +29,7 @@ class KernelError:
 
 def single_kernel_errors(kernels: VoxelKernels, degree: int, rotations: Sequence[Tensor]) -> list[KernelError]:
     """Equivariance error of each single kernel of ``degree``, on blobs rotated by ``rotations``."""
-    values, purity, _ = kernels.functions(degree)
+    values, purity = kernels.functions(degree)[:2]
     squared_radius = voxel_coordinates(kernels.size, kernels.steps).square().sum(dim=-1)
     found = []
     for kernel, share in zip(values, purity.tolist(), strict=True):

@@ -188,7 +188,8 @@ the error of each output degree that its paths have together. Initial weights ar
 energies of paths add, and so do those of their errors. Couplings preserve norms, so each path has the purity
 $\\lambda_p$ and the energy $T_p$ of its harmonic kernel:
 
-$$\\varepsilon_\\ell^2 = \\frac{{\\sum_p e_p \\cdot 2(1-\\lambda_p)}}{{\\sum_p e_p}}, \\qquad e_p = n_p\\, \\sigma_p^2\\, T_p,$$
+$$\\varepsilon_\\ell^2 = \\frac{{\\sum_p e_p \\cdot 2(1-\\lambda_p)}}{{\\sum_p e_p}}, \\qquad
+e_p = n_p\\, \\sigma_p^2\\, T_p,$$
 
 with the multiplicity $n_p$ of the path's input degree and the variance $\\sigma_p^2$ of its initial weights
 ([theory.md](theory.md#initialization)). It is the error for signals of the layer's `spectrum`, with unit variance in

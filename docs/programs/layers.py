@@ -17,12 +17,14 @@ from steerformer.nn import (
     AvgPool,
     BatchNorm,
     Conv,
+    ConvTranspose,
     FieldDropout,
     FourierReLU,
     Gated,
     Invariants,
     LayerNorm,
     Linear,
+    NormMaxPool,
     NormReLU,
     RadialWindow,
     Resample,
@@ -71,6 +73,11 @@ def example_layers(group: Group) -> dict[str, nn.Module]:
         "Invariants": Invariants(features),
         "FieldDropout": FieldDropout(features),
         "MLP": MLP(features),
+        "Conv, reflect padding": Conv(features, features, kernel_size=5, padding_mode="reflect"),
+        "Conv, 2 groups": Conv(features, features, kernel_size=5, groups=2),
+        "ConvTranspose, stride 3": ConvTranspose(features, features, kernel_size=9, stride=3),
+        "NormMaxPool 2": NormMaxPool(features, kernel_size=2),
+        "TensorProduct, 3 paths": TensorProduct(features, features, paths=[(1, 1, 0), (0, 1, 1), (1, 1, 2)]),
     }
 
 
@@ -101,7 +108,8 @@ def _any_angle_error(layer: nn.Module) -> float:
     scene = blobs(field_type, sigma=BLOB_SIGMA[field_type.group.name])
     rotations = default_rotations(field_type.group)[:2]
     # so that the output has a central voxel
-    size = 14 if isinstance(layer, (AvgPool, Resample)) else 13
+    size = 14 if isinstance(layer, (AvgPool, NormMaxPool, Resample)) else 13
+    size = 5 if isinstance(layer, ConvTranspose) else size  # the central voxel sees 3 voxels along each axis
     errors = [equivariance_error(layer, R, scene=scene, size=size).total for R in rotations]
     return math.sqrt(sum(error**2 for error in errors) / len(errors))
 
@@ -136,7 +144,9 @@ largest error over all rotations of the grid, on white noise of 9 voxels along e
 so layers are exact up to rounding. *Any angle*: smooth analytic scenes (Gaussian blobs, sigma 2 in 2D and 1.5 in 3D),
 rotated before they are sampled, outputs compared at the center; 17 degrees in 2D, two random rotations in 3D. Pointwise
 layers are exact at every angle, except FourierReLU, whose grid of directions is finite. The error of layers that mix
-neighbors is limited by the resolution of the grid.
+neighbors is limited by the resolution of the grid. NormMaxPool chooses single voxels, and each voxel of the output of
+ConvTranspose is reached by few voxels of the kernel, so their errors are larger than those of AvgPool, and of Resample
+followed by Conv.
 
 {errors}
 

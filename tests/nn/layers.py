@@ -40,6 +40,11 @@ def real_gapped(group: Group) -> FieldType:
     return FieldType(group, (1, 2, 0, 1) if group is SO3 else (2,), real=True)
 
 
+def even(group: Group) -> FieldType:
+    """Even multiplicities, which two groups share."""
+    return FieldType(group, (4, 2, 2))
+
+
 def vectors(group: Group) -> FieldType:
     """Degree 1 only, no scalars."""
     return FieldType(group, "2x1")
@@ -54,6 +59,10 @@ def conv(kernel_size: int, into=features, out=gapped, **options) -> Callable[[Gr
     return lambda group: sf.nn.Conv(into(group), out(group), kernel_size=kernel_size, **options)
 
 
+def upsampling(kernel_size: int, stride: int, into=features, out=gapped, **options) -> Callable[[Group], nn.Module]:
+    return lambda group: sf.nn.ConvTranspose(into(group), out(group), kernel_size=kernel_size, stride=stride, **options)
+
+
 def mixing(layer: type, into=features, out=gapped, **options) -> Callable[[Group], nn.Module]:
     return lambda group: layer(into(group), out(group), **options)
 
@@ -66,11 +75,13 @@ _POINTWISE = {
     "Linear": mixing(sf.nn.Linear),
     "Linear-image-in": mixing(sf.nn.Linear, into=image),
     "Linear-image-out": mixing(sf.nn.Linear, out=image),
+    "Linear-bias": mixing(sf.nn.Linear, bias=True),
     "Linear-images": mixing(sf.nn.Linear, into=image, out=image),
     "NormReLU": keeping(sf.nn.NormReLU, bias=-0.7),
     "NormReLU-image": keeping(sf.nn.NormReLU, of=image, bias=-0.7),
     "TensorProduct": mixing(sf.nn.TensorProduct),
     "TensorProduct-3-copies": mixing(sf.nn.TensorProduct, into=gapped, out=features, copies=3),
+    "TensorProduct-paths": mixing(sf.nn.TensorProduct, paths=[(0, 0, 0), (1, 2, 1), (2, 1, 3), (2, 2, 0)]),
     "LayerNorm": keeping(sf.nn.LayerNorm),
     "LayerNorm-paper": keeping(sf.nn.LayerNorm, affine=False),
     "LayerNorm-floor": keeping(sf.nn.LayerNorm, floor=0.5),
@@ -130,6 +141,17 @@ _ON_GRIDS = {
     "TransformerBlock-real": keeping(sf.nn.TransformerBlock, of=real, num_heads=1, nonlinearity=sf.nn.FourierReLU),
     "Encoder-real": keeping(sf.nn.Encoder, of=real, num_heads=1, depth=2, nonlinearity=sf.nn.FourierReLU),
     "Resample-real": keeping(sf.nn.Resample, of=real, scale=2.0),
+    "Conv-reflect": conv(3, padding_mode="reflect"),
+    "Conv-5-circular": conv(5, into=image, padding_mode="circular"),
+    "Conv-replicate-stride-2": conv(3, stride=2, padding_mode="replicate"),
+    "Conv-groups": conv(3, into=even, out=even, groups=2),
+    "Conv-bias": conv(3, bias=True),
+    "Conv-bias-image-out": conv(3, out=image, bias=True),
+    "ConvTranspose": upsampling(4, 2),
+    "ConvTranspose-2": upsampling(2, 2, into=image, max_impurity=1.0),
+    "ConvTranspose-3-stride-3": upsampling(3, 3, out=image, bias=True),
+    "ConvTranspose-1-stride-3": upsampling(1, 3),
+    "ConvTranspose-dilated": upsampling(3, 1, dilation=2, kernel_family="purest"),
     "Gated": keeping(sf.nn.Gated),
     "Gated-1": keeping(sf.nn.Gated, of=features, kernel_size=1),
     "Gated-image": keeping(sf.nn.Gated, of=image),
@@ -142,6 +164,9 @@ _ON_GRIDS = {
     "AvgPool-2-stride-3": keeping(sf.nn.AvgPool, kernel_size=2, stride=3),
     "AvgPool-antialiased-2": keeping(sf.nn.AvgPool, kernel_size=2, antialiased=True),
     "AvgPool-antialiased-3": keeping(sf.nn.AvgPool, kernel_size=3, antialiased=True),
+    "NormMaxPool-2": keeping(sf.nn.NormMaxPool, kernel_size=2),
+    "NormMaxPool-3-stride-2": keeping(sf.nn.NormMaxPool, kernel_size=3, stride=2),
+    "NormMaxPool-image": keeping(sf.nn.NormMaxPool, of=image, kernel_size=2),
     "Attention": keeping(sf.nn.Attention, num_heads=1),
     "Attention-blockwise": keeping(sf.nn.Attention, num_heads=1, implementation="blockwise"),
     "Attention-2-heads": keeping(sf.nn.Attention, of=vectors, num_heads=2, scale="total", radial="paper"),
@@ -167,6 +192,7 @@ LAYERS = POINTWISE + ON_GRIDS
 _CORE = (
     *("Linear", "NormReLU", "TensorProduct", "LayerNorm", "BatchNorm", "Invariants", "FieldDropout", "MLP"),
     *("Conv-3", "Conv-far-degrees", "Conv-image-in", "Conv-image-out", "Conv-3-stride-2", "Gated", "FourierReLU"),
+    *("ConvTranspose", "NormMaxPool-2"),
     *("AvgPool-2", "AvgPool-antialiased-2", "Attention", "Attention-blockwise", "TransformerBlock", "Encoder"),
     *("Resample-2", "RadialWindow"),
     *("Linear-real", "NormReLU-real", "TensorProduct-real", "LayerNorm-real", "BatchNorm-real", "Invariants-real"),

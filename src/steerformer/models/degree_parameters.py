@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from steerformer.fields import FieldType
-from steerformer.nn import BatchNorm, Conv, Gated, LayerNorm, Linear, NormReLU, PositionalEncoding
+from steerformer.nn import BatchNorm, Conv, ConvTranspose, Gated, LayerNorm, Linear, NormReLU, PositionalEncoding
 
 _PER_COPY = (BatchNorm, Gated, LayerNorm, NormReLU, PositionalEncoding)
 
@@ -34,13 +34,15 @@ def parameters_per_degree(module: nn.Module) -> dict[int | None, int]:
 
 def _attributed(layer: nn.Module) -> Iterator[tuple[nn.Parameter, dict[int, int]]]:
     """Parameters of the layer itself, each with its numbers by degree."""
+    if isinstance(layer, Conv | ConvTranspose | Linear) and layer.bias is not None:
+        yield layer.bias, {0: layer.bias.numel()}
     if isinstance(layer, Linear):
         for degree, weight in zip(layer.shared, layer.weights, strict=True):
             yield weight, {degree: weight.numel()}
-    elif isinstance(layer, Conv):
+    elif isinstance(layer, Conv | ConvTranspose):
         counts: Counter[int] = Counter()
         for (degree, _), shape in zip(layer.basis.pairs, layer.basis.weight_shapes, strict=True):
-            counts[degree] += layer.basis.weight_parts * math.prod(shape)
+            counts[degree] += layer.groups * layer.basis.weight_parts * math.prod(shape)
         yield layer.weight, +counts  # without degrees that no kernel reaches
     elif isinstance(layer, _PER_COPY):
         for parameter in layer.parameters(recurse=False):

@@ -3,10 +3,12 @@
 from steerformer.nn.activation import Gated, NormReLU
 from steerformer.nn.attention import Attention
 from steerformer.nn.conv import Conv
+from steerformer.nn.conv_transpose import ConvTranspose
 from steerformer.nn.dropout import FieldDropout
 from steerformer.nn.fourier import FourierReLU
 from steerformer.nn.invariants import Invariants
 from steerformer.nn.linear import Linear
+from steerformer.nn.max_pool import NormMaxPool
 from steerformer.nn.norm import BatchNorm, LayerNorm
 from steerformer.nn.pool import AvgPool
 from steerformer.nn.position import PositionalEncoding
@@ -21,6 +23,7 @@ __all__ = [
     "AvgPool",
     "BatchNorm",
     "Conv",
+    "ConvTranspose",
     "Encoder",
     "FieldDropout",
     "FourierReLU",
@@ -28,6 +31,7 @@ __all__ = [
     "Invariants",
     "LayerNorm",
     "Linear",
+    "NormMaxPool",
     "NormReLU",
     "PositionalEncoding",
     "RadialWindow",

@@ -21,6 +21,10 @@ class Band(NamedTuple):
     inp: slice
 
 
+EVERYTHING = Band(slice(None), slice(None))
+"""A single band of all channels."""
+
+
 def bands(basis: KernelBasis) -> list[Band]:
     """The cut with the least arithmetic; a single band if cutting does not pay off."""
     outs, ins = _edges(basis.out_type), _edges(basis.in_type)

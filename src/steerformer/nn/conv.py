@@ -6,16 +6,17 @@ from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from steerformer.fields import FieldType, require_field_type
 from steerformer.kernels import Family, Spectrum, VoxelKernels
 from steerformer.kernels.voxels import DEFAULT_SPECTRUM, Normalization
-from steerformer.nn.bands import bands
+from steerformer.nn.bands import EVERYTHING, bands
 from steerformer.nn.conv_basis import basis_convolve
 from steerformer.nn.conv_cost import ConvImplementation, cheapest_implementation
 from steerformer.nn.conv_direct import direct_convolve, direct_kernels
-from steerformer.nn.conv_groups import dense_kernel, group_type, join_groups, split_groups
+from steerformer.nn.conv_groups import convolve_together, dense_kernel, group_type, join_groups, split_groups
+from steerformer.nn.conv_initialization import expected_errors
 from steerformer.nn.conv_kernel import KernelLayer, along_axes, is_stand_in
 from steerformer.nn.conv_padding import PaddingMode, centered_margin, pad_margins, require_padding_mode
 from steerformer.nn.conv_spectral import spectral_convolve
@@ -122,7 +123,7 @@ class Conv(KernelLayer):
         same = isinstance(padding, str) and padding == "same"  # an array would compare elementwise
         self.padding: tuple[int, ...] | Literal["same"] = "same" if same else per_axis(padding, dim, "padding", least=0)
         require_padding_mode(padding_mode)
-        self.padding_mode, self.groups = padding_mode, groups
+        self.padding_mode = padding_mode
         kernels = VoxelKernels(
             in_type.group,
             self.kernel_size,
@@ -144,7 +145,16 @@ class Conv(KernelLayer):
         """Draw new weights, with the variances of ``docs/theory.md``, "Initialization"; the bias is zero."""
         self._draw_weights()
         if self.bias is not None:
-            torch.nn.init.zeros_(self.bias)
+            nn.init.zeros_(self.bias)
+
+    @property
+    def expected_error(self) -> dict[int, float]:
+        """Relative equivariance error of each output degree at arbitrary angles, expected of initial weights.
+
+        The root mean square over random rotations, draws of the weights, and signals of the kernels' spectrum with unit
+        variance in every channel; ``docs/kernels.md`` derives it. Output degrees that no kernel reaches are left out.
+        """
+        return expected_errors(self.basis)
 
     def kernel(self) -> Float[Tensor, "out in *size"]:
         """The kernel as the real weight of a plain torch convolution; between different groups it is zero."""
@@ -158,31 +168,33 @@ class Conv(KernelLayer):
         x, padding = pad_margins(x, self._margins(x.shape[2:]), self.padding_mode)
         implementation = self._implementation(x, padding)
         if self.groups == 1:
-            y = self._convolve(x, 0, implementation, padding)
+            y = self._convolve(x, self._kernels(implementation)[0], implementation, padding)
         else:
             y = self._convolve_groups(split_groups(self.in_type, x, self.groups), implementation, padding)
         return y if self.bias is None else add_bias(y, self.bias, self.out_type)
 
-    def _convolve(self, x: Tensor, group: int, implementation: ConvImplementation, padding: Sequence[int]) -> Tensor:
+    def _kernels(self, implementation: ConvImplementation) -> Sequence[Any]:
+        """What the implementation takes for each group: its kernel, or its weights."""
+        return self._weights() if implementation == "basis" else self._kernel(implementation)
+
+    def _convolve(self, x: Tensor, kernel: Any, implementation: ConvImplementation, padding: Sequence[int]) -> Tensor:
         """Convolve one group by itself."""
-        in_parts, out_parts = self.in_type.parts, self.out_type.parts
+        parts = {"in_parts": self.in_type.parts, "out_parts": self.out_type.parts}
         if implementation == "spectral":
-            kernel, where = self._kernel("spectral")[group], (self.stride, padding, self.dilation)
-            return spectral_convolve(x, kernel, *where, in_parts=in_parts, out_parts=out_parts)
+            return spectral_convolve(x, kernel, self.stride, padding, self.dilation, **parts)
         apply = self._plain_convolution(padding)
         if implementation == "basis":
-            return basis_convolve(x, self._weights()[group], self.basis, apply)
-        return direct_convolve(
-            x, self._kernel("direct")[group], self._bands, apply, in_parts=in_parts, out_parts=out_parts
-        )
+            return basis_convolve(x, kernel, self.basis, apply)
+        return direct_convolve(x, kernel, self._bands, apply, **parts)
 
     def _convolve_groups(self, x: Tensor, implementation: ConvImplementation, padding: Sequence[int]) -> Tensor:
         """Convolve ``(batch, group, channel, *space)``: with the assembled kernels at once, otherwise one by one."""
         if implementation == "direct":
-            y = self._plain_convolution(padding, groups=self.groups)(x.flatten(1, 2), self._kernel("grouped"))
-            return join_groups(self.out_type, y.unflatten(1, (self.groups, -1)))
-        groups = [self._convolve(each, i, implementation, padding) for i, each in enumerate(x.unbind(dim=1))]
-        return join_groups(self.out_type, torch.stack(groups, dim=1))
+            y = convolve_together(x, self._kernel("together"), self._plain_convolution(padding, self.groups))
+        else:
+            each = zip(x.unbind(dim=1), self._kernels(implementation), strict=True)
+            y = torch.stack([self._convolve(*group, implementation, padding) for group in each], dim=1)
+        return join_groups(self.out_type, y)
 
     def _plain_convolution(self, padding: Sequence[int], groups: int = 1) -> Callable[[Tensor, Tensor], Tensor]:
         return partial(convolve, stride=self.stride, padding=padding, dilation=self.dilation, groups=groups)
@@ -206,14 +218,15 @@ class Conv(KernelLayer):
         )
 
     def _assemble(self, form: str) -> Any:
-        """Kernels of the groups, as tensors or tuples of tensors; for ``"grouped"`` that of torch's convolution."""
+        """Kernels of each group; ``"together"`` those of torch's grouped convolutions."""
         with without_autocast(self.weight):  # autocast is meant for products with data only
-            if form == "grouped":
-                return torch.cat([self.basis(weight) for weight in self._weights()])
             kernels = [self.basis.assemble(weight) for weight in self._weights()]
         if form == "spectral":
             return kernels
         real = {"out_real": self.out_type.real, "in_real": self.in_type.real}
+        if form == "together":
+            found = [direct_kernels(kernel, [EVERYTHING], **real)[0] for kernel in kernels]
+            return [torch.cat(of_groups) for of_groups in zip(*found, strict=True)]
         return [direct_kernels(kernel, self._bands, **real) for kernel in kernels]
 
     def _weights(self) -> Sequence[Tensor]:
@@ -238,10 +251,12 @@ class Conv(KernelLayer):
                 )
 
     def extra_repr(self) -> str:
+        errors = ", ".join(f"{error:.1e} (degree {degree})" for degree, error in self.expected_error.items())
         options = {"padding_mode": (self.padding_mode, "zeros"), "groups": (self.groups, 1)}
         chosen = "".join(f", {name}={value!r}" for name, (value, default) in options.items() if value != default)
         return (
             f"{self.in_type} -> {self.out_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
             f"padding={self.padding!r}, dilation={self.dilation}, implementation={self.implementation!r}{chosen}"
-            f"{'' if self.bias is None else ', bias=True'}, {self._describe_kernels()}"
+            f"{'' if self.bias is None else ', bias=True'}, relative error expected at arbitrary angles, at "
+            f"initialization: {errors}{self._describe_silent()}"
         )

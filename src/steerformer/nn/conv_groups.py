@@ -1,5 +1,7 @@
 """Groups of a convolution: the copies of every degree in equal shares, each convolved by itself."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -35,6 +37,24 @@ def join_groups(
     batch, groups = x.shape[:2]
     pieces = group_type(field_type, groups).split(x.flatten(0, 1))
     return field_type.pack(piece.unflatten(0, (batch, groups)).movedim(1, 3).flatten(3, 4) for piece in pieces)
+
+
+def convolve_together(
+    x: Float[Tensor, "batch group _ *space"],
+    kernels: Sequence[Float[Tensor, "_ _ *size"]],
+    convolve: Callable[[Tensor, Tensor], Tensor],
+) -> Float[Tensor, "batch group _ *new"]:
+    """All groups in one convolution ``convolve(input, kernel)`` of torch, or in three for complex arithmetic.
+
+    Kernels are those of :func:`~steerformer.nn.conv_direct.direct_kernels`, of one group after the other.
+    """
+    groups = x.shape[1]
+    if len(kernels) == 1:
+        return convolve(x.flatten(1, 2), kernels[0]).unflatten(1, (groups, -1))
+    re, im = (part.flatten(1, 2) for part in x.chunk(2, dim=2))
+    # Gauss's trick: three real products instead of four
+    a, b, both = convolve(re, kernels[0]), convolve(im, kernels[1]), convolve(re + im, kernels[2])
+    return torch.cat([part.unflatten(1, (groups, -1)) for part in (a - b, both - a - b)], dim=2)
 
 
 def dense_kernel(

@@ -9,7 +9,7 @@ from torch._guards import detect_fake_mode
 
 from steerformer.fields import FieldType
 from steerformer.kernels import KernelBasis, VoxelKernels
-from steerformer.nn.conv_initialization import expected_errors, weight_deviations
+from steerformer.nn.conv_initialization import weight_deviations
 from steerformer.nn.ops import is_traced
 
 
@@ -23,7 +23,7 @@ class KernelLayer(nn.Module):
     weight: nn.Parameter
 
     def _create_weights(self, in_type: FieldType, out_type: FieldType, kernels: VoxelKernels, groups: int = 1) -> None:
-        self.basis = KernelBasis(in_type, out_type, kernels)
+        self.basis, self.groups = KernelBasis(in_type, out_type, kernels), int(groups)
         if self.basis.num_weights == 0:
             raise ValueError(
                 f"no kernel of size {kernels.size} joins {in_type} to {out_type} with an impurity of at most "
@@ -36,15 +36,6 @@ class KernelLayer(nn.Module):
         deviations = weight_deviations(self.basis, curves).to(self.weight)
         with torch.no_grad():
             self.weight.normal_().mul_(deviations.repeat(self.weight.shape[1] // len(deviations)))
-
-    @property
-    def expected_error(self) -> dict[int, float]:
-        """Relative equivariance error of each output degree at arbitrary angles, expected of initial weights.
-
-        The root mean square over random rotations, draws of the weights, and signals of the kernels' spectrum with unit
-        variance in every channel; ``docs/kernels.md`` derives it. Output degrees that no kernel reaches are left out.
-        """
-        return expected_errors(self.basis)
 
     def _assemble(self, form: str) -> Any:
         """The kernel in one of the forms that the layer takes."""
@@ -75,15 +66,11 @@ class KernelLayer(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}}
 
-    def _describe_kernels(self) -> str:
-        """Output degrees that stay zero, and expected errors, for ``repr``."""
-        errors = self.expected_error
-        silent = ", ".join(str(degree) for degree in self.basis.out_type.degrees if degree not in errors)
-        expected = ", ".join(f"{error:.1e} (degree {degree})" for degree, error in errors.items())
-        return (
-            f"relative error expected at arbitrary angles, at initialization: {expected}"
-            f"{f', silent degrees: {silent}' if silent else ''}"
-        )
+    def _describe_silent(self) -> str:
+        """Output degrees that stay zero, for ``repr``."""
+        reached = {path.degree_out for path in self.basis.paths}
+        silent = ", ".join(str(degree) for degree in self.basis.out_type.degrees if degree not in reached)
+        return f", silent degrees: {silent}" if silent else ""
 
 
 class _KernelCache:

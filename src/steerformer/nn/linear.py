@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from steerformer.fields import FieldType, require_field_type
 from steerformer.nn.ops import require_same_placement
+from steerformer.nn.scalar_bias import add_bias, scalar_bias
 
 
 class Linear(nn.Module):
@@ -26,6 +27,7 @@ class Linear(nn.Module):
     Args:
         in_type: type of the input.
         out_type: type of the output; must share a degree with ``in_type``.
+        bias: add a learned constant to the scalars of the output, initially zero; other degrees cannot have one.
 
     Shape:
         - Input: $(N, C_{in}, *)$ with batch size $N$, $C_{in}$ = ``in_type.channels`` and spatial axes $*$, or none.
@@ -37,7 +39,7 @@ class Linear(nn.Module):
     torch.Size([2, 48, 16, 16])
     """
 
-    def __init__(self, in_type: FieldType, out_type: FieldType) -> None:
+    def __init__(self, in_type: FieldType, out_type: FieldType, *, bias: bool = False) -> None:
         super().__init__()
         require_field_type(in_type, "Linear")
         require_field_type(out_type, "Linear")
@@ -52,13 +54,16 @@ class Linear(nn.Module):
         self.weights = nn.ParameterList(
             torch.empty(parts, out_type.multiplicity(degree), in_type.multiplicity(degree)) for degree in self.shared
         )
+        self.bias = scalar_bias(out_type, "Linear") if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new weights, with the variances of ``docs/theory.md``, "Initialization"."""
+        """Draw new weights, with the variances of ``docs/theory.md``, "Initialization"; the bias is zero."""
         with torch.no_grad():
             for weight in self.weights:
                 weight.normal_(std=1 / math.sqrt(weight.shape[2] * self.in_type.parts))
+            if self.bias is not None:
+                self.bias.zero_()
 
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *space"]:
         """Mix the copies of a field of type ``in_type``."""
@@ -69,7 +74,8 @@ class Linear(nn.Module):
         field = x.reshape(x.shape[0], 1, parts, self.in_type.channels // parts, positions)
         mixed = multiply(self.matrices(), to_columns(field, self.runs))
         out = from_columns(mixed, self.runs, (1, x.shape[0], 1, self.out_type.parts, positions))
-        return out.reshape(x.shape[0], self.out_type.channels, *x.shape[2:])
+        out = out.reshape(x.shape[0], self.out_type.channels, *x.shape[2:])
+        return out if self.bias is None else add_bias(out, self.bias, self.out_type)
 
     def matrices(self) -> list[Float[Tensor, "_ _ _"]]:
         """The weights as real matrices on parts and copies, one batch of matrices for each run with weights."""
@@ -90,13 +96,13 @@ class Linear(nn.Module):
         return rows[0] if self.out_type.real else torch.cat(rows, dim=1)
 
     def extra_repr(self) -> str:
-        return f"{self.in_type} -> {self.out_type}"
+        return f"{self.in_type} -> {self.out_type}{'' if self.bias is None else ', bias=True'}"
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Whether a product with :meth:`Linear.matrices` replaces a call: no subclass or wrapper, and no hooks."""
+    """Whether a product with :meth:`Linear.matrices` replaces a call: no subclass or wrapper, no hooks, no bias."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return type(layer) is Linear and not any(hooks)
+    return type(layer) is Linear and layer.bias is None and not any(hooks)
 
 
 class DegreeRun(NamedTuple):

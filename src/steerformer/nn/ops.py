@@ -14,8 +14,10 @@ from steerformer.fields import FieldType, is_integer, require_floats
 from steerformer.nn.exported import is_exported, is_symbolic, take_voxels
 
 _CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
+_TRANSPOSED_CONVOLUTIONS = {2: F.conv_transpose2d, 3: F.conv_transpose3d}
 _PLAIN_LAYERS = {2: nn.Conv2d, 3: nn.Conv3d}
 _AVERAGES = {2: F.avg_pool2d, 3: F.avg_pool3d}
+_MAXIMA = {2: F.max_pool2d, 3: F.max_pool3d}
 _INTERPOLATIONS = {2: "bilinear", 3: "trilinear"}
 _VECTORIZED_INTERPOLATIONS = ("bilinear",)
 SCALE = 2.0**-42  # keeps squares of 1e30 and of 1e-6 within the range of float32; a power of two, so exact
@@ -87,6 +89,20 @@ def convolve(
     return _CONVOLUTIONS[dim](x, kernel, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
+def convolve_transposed(
+    x: Float[Tensor, "batch in *space"],
+    kernel: Float[Tensor, "out in *size"],
+    *,
+    stride: Sequence[int],
+    crop: Sequence[int],
+    dilation: int,
+) -> Float[Tensor, "batch out *new"]:
+    """Transposed convolution, ``out(y) = sum_x kernel(y - stride x) f(x)``, cropped; negative crops add zeros."""
+    transposed, padding = _TRANSPOSED_CONVOLUTIONS[x.ndim - 2], [max(n, 0) for n in crop]
+    y = transposed(x, kernel.transpose(0, 1), stride=tuple(stride), padding=tuple(padding), dilation=dilation)
+    return pad(y, [max(-n, 0) for n in crop])
+
+
 def plain_conv(dim: int, in_channels: int, out_channels: int, kernel_size: int) -> nn.Module:
     """Torch's own convolution layer, not steerable: same padding, and no bias because a norm follows."""
     return _PLAIN_LAYERS[dim](in_channels, out_channels, kernel_size, padding="same", bias=False)
@@ -116,6 +132,12 @@ def average_pool(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tenso
     # on CPUs torch cannot pool volumes of half precision
     values = in_single_precision(x) if x.device.type == "cpu" else x
     return _AVERAGES[x.ndim - 2](values, tuple(size), tuple(stride)).to(x.dtype)
+
+
+def places_of_maxima(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """Place of the largest value of each window, numbered along all spatial axes together."""
+    _, places = _MAXIMA[x.ndim - 2](x, tuple(size), stride=tuple(stride), return_indices=True)
+    return places
 
 
 def interpolate(x: Tensor, size: Sequence[int]) -> Tensor:

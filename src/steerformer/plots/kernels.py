@@ -25,7 +25,7 @@ def draw_kernels(group: Group, path: Path, *, degrees: int = 5) -> None:
         order = group.irrep_dim(row) - 1  # one that does not vanish in the central slice
         for column, (family, place) in enumerate(columns):
             kernels = VoxelKernels(group, (5,) * group.dim, family=family, max_impurity=1.0)
-            values, purity, _ = kernels.functions(row)
+            values, purity = kernels.functions(row)[:2]
             choice = place if family == "purest" else place - 2  # the two purest; the two outer rings
             _draw_kernel(axes[row, column], _slice(values[choice], order), 1 - purity[choice].item())
         axes[row, 0].set_ylabel(f"degree {row}")

@@ -39,7 +39,7 @@ def kernels_figure(
     if imaginary and conv.basis.weight_parts == 1:
         raise ValueError(f"kernels from {conv.in_type} to {conv.out_type} are real; leave imaginary out.")
     with torch.no_grad():
-        kernel = conv.basis.assemble(conv.weight)[int(imaginary)].cpu()
+        kernel = _part_of_kernel(conv, imaginary=imaginary).cpu()
     plane = plane_through(kernel.shape[2:], axis)
     blocks = {
         (out, inp): plane.cut(kernel[_places(conv.out_type, out, out_copy)][:, _places(conv.in_type, inp, in_copy)])
@@ -47,6 +47,17 @@ def kernels_figure(
         for inp in conv.in_type.degrees
     }
     return _draw(conv, blocks, f"{'imaginary' if imaginary else 'real'} part of the kernel", plane.title)
+
+
+def _part_of_kernel(conv: Conv, *, imaginary: bool) -> Float[Tensor, "half_out half_in *size"]:
+    """Real or imaginary part of the complex kernel, from its real form."""
+    kernel = conv.kernel()
+    half_out, half_in = conv.out_type.channels // conv.out_type.parts, conv.in_type.channels // conv.in_type.parts
+    if not imaginary:
+        return kernel[:half_out, :half_in]
+    if not conv.out_type.real:
+        return kernel[half_out:, :half_in]
+    return torch.zeros_like(kernel) if conv.in_type.real else -kernel[:, half_in:]
 
 
 def _places(field_type: FieldType, degree: int, copy: int) -> list[int]:
