@@ -15,7 +15,10 @@ def test_version_is_that_of_the_package():
     assert run("--version").output.strip() == f"steerformer {steerformer.__version__}"
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("evaluate",), ("check",), ("predict",), ("export",), ("reproduce",)])
+COMMANDS = ("demo", "evaluate", "check", "predict", "export", "reproduce")
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_help_shows_the_usage(command):
     result = run(*command, "--help")
     assert result.exit_code == 0

@@ -1,11 +1,18 @@
 """The scripts in examples/: short, and each does what it says."""
 
 import importlib.util
+import json
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+
+from steerformer.data.preprocessing import normalize
 
 EXAMPLES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "examples").glob("*.py"))}
 FIGURE = r"([\d.]+(?:e[+-]?\d+)?)"
@@ -69,3 +76,33 @@ def test_report_shows_errors_of_one_own_model(capsys):
     text = run("equivariance_report", capsys)
     assert max(figures(r"pooling, \d+ degrees: relative error FIGURE", text)) < 0.05
     assert figures(r"nn.Conv2d, 90 degrees: relative error FIGURE", text)[0] > 0.1
+
+
+@pytest.mark.slow
+def test_exported_network_is_equivariant(capsys):
+    text = run("onnx_export", capsys)
+    assert figures(r"from PyTorch: FIGURE", text)[0] < 1e-4
+    assert figures(r"at 90 degrees: FIGURE", text)[0] < 1e-4
+
+
+METHODS = ("background", "nonzero", "image", "none")
+
+
+@pytest.mark.parametrize("scene", ["noisy", "masked", "cropped"])
+def test_runner_of_onnx_files_normalizes_as_the_library(scene):
+    """In a process without steerformer; see tests/cli/test_export.py for a whole file."""
+    x = np.random.default_rng(0).normal(100, 5, size=(2, 14, 12, 13))
+    if scene != "cropped":
+        x[:, 4:10, 3:9, 4:9] += 200
+    if scene == "masked":
+        x[x < 150] = 0
+    script = (
+        "import sys, json, runpy; sys.modules.update(steerformer=None, torch=None); import numpy as np; "
+        f"example = runpy.run_path({str(EXAMPLES['run_onnx'])!r}); x = np.array(json.load(sys.stdin)); "
+        f"print(json.dumps([example['normalize'](x.copy(), method).tolist() for method in {METHODS}]))"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, input=json.dumps(x.tolist()), capture_output=True, text=True, check=True)
+    for method, found in zip(METHODS, json.loads(done.stdout), strict=True):
+        expected = normalize(torch.from_numpy(x), method).numpy()
+        np.testing.assert_allclose(np.array(found), expected, atol=1e-5, err_msg=method)

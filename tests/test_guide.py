@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 import typer.main
 import yaml
 from PIL import Image
@@ -16,6 +17,7 @@ from steerformer.config import validate
 from steerformer.runs import ExperimentConfig
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "guide.md").read_text()
+CNN = {"kind": "cnn", "group": "SO2", "size": 8, "widths": [[2], [2]]}
 TINY = ["training.epochs=1", "training.batch_size=20", "data.train=60", "data.validation=20", "data.test=60"]
 COMMANDS = [
     line.split("#")[0].split(">")[0].strip()
@@ -54,7 +56,7 @@ def tiny_training(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_python_runs(tiny_training, tmp_path, capsys):
     scope = {}
-    first, second, _ = blocks("python")
+    first, second, *_ = blocks("python")
     exec(first, scope)
     label, accuracy, grade = capsys.readouterr().out.split()
     assert label in scope["run"].classes and 0 <= float(accuracy) <= 1
@@ -70,6 +72,17 @@ def test_figures_are_written(monkeypatch, tmp_path, capsys):
     exec(blocks("python")[2], {"sf": sf})
     assert {file.stem for file in tmp_path.glob("*.png")} == {"kernels", "features", "attention", "equivariance"}
     assert capsys.readouterr().out.startswith("{0: ")
+
+
+@pytest.mark.slow
+def test_networks_are_exported(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    features = sf.FieldType(sf.SO2, "4x0+4x1+2x2")
+    scope = {"sf": sf, "torch": torch, "features": features, "model": models.build(CNN).eval()}
+    scope["conv"] = sf.nn.Conv(sf.FieldType.image(sf.SO2, 1), features, kernel_size=5)
+    exec(blocks("python")[3], scope)
+    assert float(capsys.readouterr().out) < 1e-5
+    assert {file.name for file in tmp_path.iterdir()} == {"model.pt", "net.pt"}
 
 
 @pytest.mark.parametrize("line", COMMANDS)

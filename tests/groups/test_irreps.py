@@ -130,6 +130,15 @@ def test_harmonics_are_orthogonal_and_normalized(group):
     assert_exact(gram, torch.diag(expected).to(gram))
 
 
+def test_parts_of_harmonics_are_those_of_the_complex_ones(group):
+    u = random_directions(group)
+    for degree in range(7):
+        expected = group.harmonics(degree, u)
+        parts = [expected.real, expected.imag] if expected.is_complex() else [expected]
+        for found, part in zip(group.harmonic_parts(degree, u), parts, strict=True):
+            assert_exact(found, part)
+
+
 def test_float32_input_gives_float32_output(group):
     R, u = group.random_rotation(), random_directions(group)
     for degree in range(7):

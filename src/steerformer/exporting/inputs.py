@@ -1,6 +1,5 @@
 """Inputs to export a model with and to compare the file on."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -86,4 +85,4 @@ def _in_type(model: nn.Module) -> FieldType:
     for module in model.modules():
         if isinstance(found := getattr(module, "in_type", None), FieldType):
             return found
-    raise ValueError("the model has no in_type and no layer of steerformer; set model.in_type to the type of its input.")
+    raise ValueError("the model and its layers have no in_type; set model.in_type to the type of its input.")

@@ -2,7 +2,8 @@
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,21 +52,18 @@ def onnx_function(content: bytes) -> Callable[[Tensor], Tensor] | None:
 
 def _name_axes(graph: Any, grid: InputGrid) -> None:
     """Name the free axes of the input, which runtimes show."""
-    names = _AXES[len(grid.space)] if grid.free_size else grid.space
     import onnx_ir
 
+    names = _AXES[len(grid.space)] if grid.free_size else grid.space
     graph.inputs[0].shape = onnx_ir.Shape(["batch", grid.channels, *names])
 
 
-class _quiet_exporter:
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
     """No lines about torchvision and about constants that were not folded."""
-
-    def __enter__(self) -> None:
-        self._loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-        self._levels = [logger.level for logger in self._loggers]
-        for logger in self._loggers:
-            logger.setLevel(logging.ERROR)
-
-    def __exit__(self, *_: object) -> None:
-        for logger, level in zip(self._loggers, self._levels, strict=True):
-            logger.setLevel(level)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

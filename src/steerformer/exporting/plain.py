@@ -44,8 +44,9 @@ def _converted(module: nn.Module, done: dict[nn.Module, nn.Module]) -> nn.Module
     convert = _CONVERTERS.get(type(module))
     done[module] = convert(module) if convert else module
     if not convert and not _is_closed(module):
-        for name, child in module.named_children():
-            setattr(module, name, _converted(child, done))
+        for name, child in list(module._modules.items()):  # named_children() leaves out repeated ones
+            if child is not None:
+                setattr(module, name, _converted(child, done))
     return done[module]
 
 

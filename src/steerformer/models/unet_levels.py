@@ -25,10 +25,18 @@ class Down(nn.Module):
     def forward(self, x: Float[Tensor, "batch in *space"]) -> Float[Tensor, "batch out *coarse"]:
         """Pool, padded to a multiple of the pooling factor, and apply the block."""
         if self.pool is not None:
-            sizes = zip(x.shape[2:], self.pool.kernel_size, strict=True)
-            x = self.pool(pad(x, [-(-(-n % size) // 2) for n, size in sizes], mode="replicate"))
+            x = self.pool(self._padded(x, self.pool))
         out: Tensor = self.block(x)
         return out
+
+    @staticmethod
+    def _padded(x: Tensor, pool: AvgPool) -> Tensor:
+        if is_symbolic(*x.shape[2:]) and not pool.antialiased:  # the pooling would do the same, with longer expressions
+            for axis, size in enumerate(pool.kernel_size, start=2):
+                x = centered_voxels(x, axis, (x.shape[axis] + size - 1) // size * size)
+            return x
+        sizes = zip(x.shape[2:], pool.kernel_size, strict=True)
+        return pad(x, [(-n % size + 1) // 2 for n, size in sizes], mode="replicate")
 
 
 class Up(nn.Module):

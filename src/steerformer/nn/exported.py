@@ -14,6 +14,15 @@ def is_symbolic(*sizes: object) -> bool:
     return any(not isinstance(size, int) for size in sizes)
 
 
+def is_surely_zero(size: object) -> bool:
+    """Whether a size is 0 for all inputs."""
+    if isinstance(size, torch.SymInt):
+        from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+        return statically_known_true(size == 0)  # type: ignore[arg-type]
+    return isinstance(size, int) and size == 0
+
+
 def take_voxels(x: Tensor, axis: int, first: int, count: int) -> Tensor:
     """``count`` voxels of an axis from number ``first`` on; beyond both ends the outermost voxel is repeated.
 
@@ -30,5 +39,6 @@ def centered_voxels(x: Tensor, axis: int, count: int) -> Tensor:
     Without a branch on whether the axis is odd or even, so that one graph has both.
     """
     rest = x.shape[axis] - count
-    first = rest // 2
-    return (take_voxels(x, axis, first, count) + take_voxels(x, axis, first + rest % 2, count)) / 2
+    between = rest % 2
+    first = (rest - between) // 2  # exact: quotients of negative numbers are rounded to zero in ONNX, and down here
+    return (take_voxels(x, axis, first, count) + take_voxels(x, axis, first + between, count)) / 2

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType, as_number, require_field_type
-from steerformer.nn.exported import centered_voxels, is_symbolic
+from steerformer.nn.exported import centered_voxels, is_surely_zero, is_symbolic
 from steerformer.nn.ops import average_pool, mean_of_neighbors, pad, per_axis, require_space
 from steerformer.nn.separable import gaussian_windows, has_fast_products, map_axes
 
@@ -86,7 +86,8 @@ class AvgPool(nn.Module):
             return x
         if is_symbolic(*x.shape[2:]):
             for axis, (size, stride) in enumerate(zip(self.kernel_size, self.stride, strict=True), start=2):
-                x = centered_voxels(x, axis, (x.shape[axis] - size) // stride * stride + size)
+                if not is_surely_zero((x.shape[axis] - size) % stride):
+                    x = centered_voxels(x, axis, (x.shape[axis] - size) // stride * stride + size)
             return average_pool(x, self.kernel_size, self.stride)
         margins = []
         for axis, (size, stride) in enumerate(zip(self.kernel_size, self.stride, strict=True), start=2):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from math import inf
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -72,13 +73,18 @@ class Resample(nn.Module):
             return self.size
         if self.scale is None:
             raise ValueError("Resample has neither scale nor size; pass a size in the call.")
-        return [max(round(n * self.scale), 1) for n in space]
+        return [_rounded(n * self.scale) for n in space]
 
     def _per_axis(self, size: int | Sequence[int]) -> tuple[int, ...]:
         return per_axis(size, self.in_type.group.dim, "the size of Resample")
 
     def extra_repr(self) -> str:
         return f"{self.in_type}, scale={self.scale}, size={self.size}"
+
+
+def _rounded(size: Any) -> int:
+    """The nearest size above 0; also of sizes that torch.jit.trace records, which are tensors."""
+    return size.round().long().clamp_min(1) if isinstance(size, Tensor) else max(round(size), 1)
 
 
 def _linear_interpolation(x: Tensor, old: int, new: int) -> AxisMap | None:
