@@ -6,7 +6,7 @@ requirement, which needs a Fortran compiler, but does without it; it needs numpy
     python3 -m venv escnn-venv
     escnn-venv/bin/pip install -c constraints.txt "numpy<2" joblib lie_learn pymanopt autograd -e .
     escnn-venv/bin/pip install --no-deps escnn==1.0.11
-    escnn-venv/bin/python -W "ignore:.py3nj" benchmarks/bench_escnn.py
+    escnn-venv/bin/python -W ignore::UserWarning benchmarks/bench_escnn.py
 """
 
 import argparse
@@ -30,20 +30,21 @@ RESULTS = ROOT / "docs" / "escnn.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS, help="file of the results")
-    parser.add_argument("--only", choices=("errors", "speed"), help="measure this, and keep the rest of the file")
+    parser.add_argument("--only", choices=("grid", "errors", "speed"), help="measure this, and keep the rest")
     given = parser.parse_args()
     results: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     results |= {"escnn": version("escnn"), "numpy": version("numpy")}
-    if given.only != "speed":
+    if given.only in (None, "grid"):
+        results["grid_errors"] = _shown(escnn_errors.errors_on_the_grid())
+    if given.only in (None, "errors"):
         results["errors"] = [_shown(row) for row in escnn_errors.measure()]
         results["errors_of"] = {"scenes": escnn_errors.SCENES, "draws": escnn_errors.SEEDS}
-        write_json(given.out, results)
-    if given.only != "errors":
+    write_json(given.out, results)
+    if given.only in (None, "speed"):
         torch.set_num_threads(1)  # CPU time is then that of the computation
         results["machine"] = machine.describe(ROOT)
-        results["speed"] = [
-            _shown(machine.with_load(partial(escnn_speed.measure, setting))) for setting in escnn_speed.SETTINGS
-        ]
+        measured = (machine.with_load(partial(escnn_speed.measure, setting)) for setting in escnn_speed.SETTINGS)
+        results["speed"] = [_shown(row) for row in measured]
         write_json(given.out, results)
 
 

@@ -35,6 +35,23 @@ def measure() -> Iterator[dict[str, Any]]:
                 yield row | {"degrees": degrees, "total": total}
 
 
+def errors_on_the_grid() -> dict[str, float]:
+    """Largest error of one convolution in each library under all rotations by 90 degrees: rounding errors only.
+
+    It would be large if the coordinates of the libraries were confused.
+    """
+    return {
+        library: float(f"{max(_grid_errors(make)):.2g}")
+        for library, make in (("steerformer", our_stack), ("escnn", escnn_stack))
+    }
+
+
+def _grid_errors(make: Make) -> Iterator[float]:
+    for group in (SO2, SO3):
+        for R in group.grid_rotations():
+            yield relative_errors(group, make, 1, 5, seeds=1, rotation=R.double())[-1]
+
+
 def relative_errors(
     group: Group, make: Make, depth: int, size: int, *, seeds: int = SEEDS, rotation: Tensor | None = None
 ) -> list[float]:

@@ -9,9 +9,7 @@ net = torch.nn.Sequential(
     sf.nn.NormReLU(features),
     sf.nn.Conv(features, labels, kernel_size=3),
 )
-x = torch.randn(1, 1, 12, 12, 12)
-free = {0: "batch", 2: "first", 3: "second", 4: "third"}
-torch.onnx.export(net.eval(), (x,), "net.onnx", dynamo=True, dynamic_shapes=(free,))
+sf.export(net, "net.onnx", size=12, free_size=True)
 
 # check
 import onnxruntime  # noqa: E402

@@ -72,11 +72,9 @@ def write_page(folder: Path) -> Path:
     """Write the page from the code and comparison.json in the same folder; returns its path."""
     records: dict[str, Any] = json.loads((folder / "comparison.json").read_text())
     code = {task.name: {library: shown_code(snippet(task.name, library)) for library in LIBRARIES} for task in TASKS}
-    rows = [
-        [f"[{task.title}](#{_anchor(task.title)})", *(count_lines(code[task.name][library]) for library in LIBRARIES)]
-        for task in TASKS
-    ]
-    total = ["together", *(sum(int(row[1 + i]) for row in rows) for i in range(len(LIBRARIES)))]
+    counts = [[count_lines(code[task.name][library]) for library in LIBRARIES] for task in TASKS]
+    rows = [[f"[{task.title}](#{_anchor(task.title)})", *row] for task, row in zip(TASKS, counts, strict=True)]
+    total = ["together", *(sum(column) for column in zip(*counts, strict=True))]
     text = _PAGE.format(
         lines=markdown_table(["lines of code", *LIBRARIES], [*rows, total]),
         versions=markdown_table(

@@ -19,7 +19,7 @@ TASKS = (
         "Steerable convolution",
         "From volumes with 4 channels to features, with a kernel of 5 voxels.",
         """\
-e3nn is as short as steerformer. Its convolution on voxels is one of the example models in its package, in several
+e3nn is about as short as steerformer. Its convolution on voxels is one of the example models in its package, in several
 dated versions; its convolutions on points are built from `o3.TensorProduct`. escnn lists the irreps of a type one by
 one. With `SO2` and `rot2dOnR2` instead, steerformer and escnn do the same for images, which e3nn does not know.""",
     ),
@@ -53,8 +53,8 @@ without neighbors.""",
         "Anisotropic voxels",
         "A convolution on voxels of 1 x 1 x 2 mm, with a kernel of 5 x 5 x 3 voxels.",
         """\
-e3nn is as short as steerformer. escnn's convolutions sample their kernels on cubic voxels, so one writes the layer:
-the basis of escnn, sampled at the right points, with one cutoff of frequencies instead of escnn's for each ring.
+e3nn is about as short as steerformer. escnn's convolutions sample their kernels on cubic voxels, so one writes the
+layer: the basis of escnn, sampled at the right points, with one cutoff of frequencies instead of escnn's for each ring.
 Resampling all volumes to cubic voxels is the alternative.""",
     ),
     Task(
@@ -90,7 +90,9 @@ and y and z against the others, so components have to be reordered.""",
         "Two convolutions and a nonlinearity as an ONNX file, with any number and size of volumes.",
         """\
 e3nn needs nothing of its own: PyTorch's exporter takes its modules. escnn's convolutions, batch normalizations and
-pointwise nonlinearities have a method `export` that returns plain PyTorch modules, but nonlinearities for irreps, as
-here, do not; PyTorch's exporter fails on them, its predecessor (`dynamo=False`, deprecated) traces them.""",
+pointwise nonlinearities have a method `export` that returns plain PyTorch modules, which covers whole networks of
+regular representations of discrete groups; nonlinearities for irreps, as here, do not have it. PyTorch's exporter fails
+on escnn's own modules, its predecessor (`dynamo=False`, deprecated) traces them. `sf.export` replaces steerable
+convolutions by ordinary ones, and compares the file with the model on several sizes.""",
     ),
 )

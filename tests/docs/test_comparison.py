@@ -24,8 +24,6 @@ def test_code_runs(task, library):
 @pytest.mark.filterwarnings(*TORCH_ONNX)  # torch's exporter warns about torch's own use of pytrees
 @pytest.mark.parametrize("library", ["steerformer", "e3nn"])
 def test_exported_files_run(library):
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(name)
     comparison.run_snippet(comparison.snippet("export", library))
 
 

@@ -73,6 +73,7 @@ def test_results_beside_escnn_are_complete():
             counts = {len(times) for times in rounds.values()}
             assert len(counts) == 1 and min(counts) >= 15 and "escnn" in rounds
     assert found["machine"]["threads"] == 1
+    assert found["grid_errors"]["steerformer"] < 1e-12 and found["grid_errors"]["escnn"] < 1e-5
 
 
 @pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families])

@@ -13,7 +13,7 @@ from steerformer.nn.ops import pad
 
 def test_voxels_beyond_the_ends_are_the_outermost_ones(group, float64):
     x = torch.randn(2, 3, *(5, 6, 4)[: group.dim])
-    padded = pad(x, [2, 0, 0][: group.dim], edge=True)
+    padded = pad(x, [2, 0, 0][: group.dim], mode="replicate")
     assert_close(take_voxels(x, 2, -2, 9), padded, rtol=0, atol=0)
     assert_close(take_voxels(x, 3, 1, 3), x.narrow(3, 1, 3), rtol=0, atol=0)
 
@@ -37,7 +37,7 @@ def test_centered_voxels_are_those_that_pooling_averages(group, size, n, float64
     found = x
     for axis in range(2, 2 + group.dim):
         found = centered_voxels(found, axis, -(-n // size) * size)
-    assert_close(pool(found), pool(pad(x, [-(-(-n % size) // 2)] * group.dim, edge=True)), rtol=0, atol=1e-14)
+    assert_close(pool(found), pool(pad(x, [-(-(-n % size) // 2)] * group.dim, mode="replicate")), rtol=0, atol=1e-14)
 
 
 def test_sizes_are_symbolic_unless_they_are_integers():

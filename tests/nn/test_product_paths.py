@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import steerformer as sf
 from checks import raises, without_type_checks
-from nn.layers import complex_pieces, features, gapped, image, vectors
+from nn.layers import complex_pieces, features, gapped, vectors
 from steerformer import SO2, SO3, FieldType
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -21,6 +21,7 @@ def describe_run(run: RunFolder) -> dict[str, Any]:
       up. ``fit``: resample so that the longest side, in millimeters, has this many voxels, and pad with zeros to a
       square or cube. ``normalize``: ``"background"``, ``"nonzero"``, ``"image"``, ``"std"`` or ``"none"``, as in
       ``steerformer train --keys``.
+    - ``training_spacing``: smallest, median and largest voxel spacing of the training cases, or ``None``.
     - ``spacing``: proportions of the voxels that the model assumes, along each axis.
     - ``patch_size``: of the training, or ``None``.
     """
@@ -32,6 +33,7 @@ def describe_run(run: RunFolder) -> dict[str, Any]:
         "classes": list(run.classes),
         "preprocessing": _preprocessing(run),
         "spacing": list(getattr(config.model, "spacing", None) or [1.0] * dim),
+        "training_spacing": run.spacing.as_json() if run.spacing else None,
         "patch_size": None,
         "data": config.data.name,
     }

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from steerformer.models.stem import Stem
 from steerformer.nn import MLP, BatchNorm, Conv, Encoder, Gated, TransformerBlock
-from steerformer.nn.conv import centered_margin
+from steerformer.nn.conv_padding import centered_margin, pad_margins
+from steerformer.nn.scalar_bias import add_bias
 
 _CONVOLUTIONS = {2: nn.Conv2d, 3: nn.Conv3d}
 _CONTAINERS = (Gated, MLP, TransformerBlock, Encoder)
@@ -77,9 +78,13 @@ def _margin(layer: Conv, axis: int) -> int:
 def _with_margins(layer: Conv, margins: Sequence[int]) -> nn.Module:
     kernel = layer.kernel().detach()
     options: dict[str, Any] = {"stride": layer.stride, "padding": tuple(margins), "dilation": layer.dilation}
-    kind = _CONVOLUTIONS[layer.in_type.group.dim]
-    plain = kind(kernel.shape[1], kernel.shape[0], layer.kernel_size, bias=False, **options)
+    options |= {"padding_mode": layer.padding_mode, "bias": layer.bias is not None}
+    kind: Any = _CONVOLUTIONS[layer.in_type.group.dim]
+    plain: nn.Module = kind(kernel.shape[1], kernel.shape[0], layer.kernel_size, **options)
     plain.weight = nn.Parameter(kernel.contiguous(), requires_grad=False)
+    if layer.bias is not None:
+        constant = add_bias(torch.zeros_like(kernel[None, :, 0].flatten(2)[..., 0]), layer.bias, layer.out_type)[0]
+        plain.bias = nn.Parameter(constant, requires_grad=False)
     plain.in_type, plain.out_type = layer.in_type, layer.out_type  # type: ignore[assignment]
     return plain
 
@@ -93,12 +98,14 @@ class CenteredConv(nn.Module):
         self.conv = _with_margins(layer, [0] * len(layer.stride))
         windows = [(size - 1) * layer.dilation + 1 for size in layer.kernel_size]
         paddings = [None] * len(windows) if isinstance(layer.padding, str) else layer.padding
+        self._padding_mode = layer.padding_mode
         self._axes = list(zip(windows, layer.stride, paddings, strict=True))
 
     def forward(self, x: Tensor) -> Tensor:
         """Pad or crop, and convolve."""
         margins = [centered_margin(n, *axis) for n, axis in zip(x.shape[2:], self._axes, strict=True)]
-        out: Tensor = self.conv(F.pad(x, [margin for margin in reversed(margins) for _ in range(2)]))
+        x, others = pad_margins(x, margins, self._padding_mode)
+        out: Tensor = self.conv(F.pad(x, [margin for margin in reversed(others) for _ in range(2)]))
         return out
 
 

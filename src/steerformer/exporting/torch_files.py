@@ -63,7 +63,8 @@ def _without_gradients(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor
 @contextmanager
 def without_torch_warnings() -> Iterator[None]:
     """Silence what torch warns of in its own exporters: deprecations, and branches, which the comparison tests."""
+    of_tracer: type[Warning] = torch.jit.TracerWarning  # type: ignore[attr-defined, unused-ignore]
     with warnings.catch_warnings():
-        for category in (DeprecationWarning, FutureWarning, UserWarning, torch.jit.TracerWarning):
+        for category in (DeprecationWarning, FutureWarning, UserWarning, of_tracer):
             warnings.simplefilter("ignore", category)
         yield

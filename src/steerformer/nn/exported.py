@@ -19,7 +19,7 @@ def is_surely_zero(size: object) -> bool:
     if isinstance(size, torch.SymInt):
         from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-        return statically_known_true(size == 0)  # type: ignore[arg-type]
+        return statically_known_true(size == 0)
     return isinstance(size, int) and size == 0
 
 

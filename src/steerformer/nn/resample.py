@@ -84,7 +84,8 @@ class Resample(nn.Module):
 
 def _rounded(size: Any) -> int:
     """The nearest size above 0; also of sizes that torch.jit.trace records, which are tensors."""
-    return size.round().long().clamp_min(1) if isinstance(size, Tensor) else max(round(size), 1)
+    rounded: int = size.round().long().clamp_min(1) if isinstance(size, Tensor) else max(round(size), 1)
+    return rounded
 
 
 def _linear_interpolation(x: Tensor, old: int, new: int) -> AxisMap | None:
