@@ -106,3 +106,11 @@ def test_runner_of_onnx_files_normalizes_as_the_library(scene):
     for method, found in zip(METHODS, json.loads(done.stdout), strict=True):
         expected = normalize(torch.from_numpy(x), method).numpy()
         np.testing.assert_allclose(np.array(found), expected, atol=1e-5, err_msg=method)
+
+
+@pytest.mark.slow
+def test_registration_learns_displacements_that_rotate_with_the_images(capsys):
+    text = run("cross_attention_registration", capsys)
+    before, after = figures(r"displacements FIGURE", text), figures(r"-> FIGURE", text)
+    assert len(after) == 2 and max(after) < 0.5 < min(before)
+    assert max(figures(r"90 degrees: FIGURE", text)) < 1e-4

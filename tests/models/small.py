@@ -14,6 +14,7 @@ KINDS = {
     "gated": {"nonlinearity": "gated"},
     "fourier": {"nonlinearity": "fourier", "norm_after": "convolution", "mlp_nonlinearity": "fourier"},
     "sampled kernels": {"kernel_family": "sampled", "max_impurity": 0.1},
+    "local attention": {"radius": 1.5, "falloff": 0.5},
 }
 
 
@@ -61,6 +62,7 @@ UNETS = {
     },
     "gated, layer norm": {"nonlinearity": "gated", "norm": "layer"},
     "large pooling factors": {"pool": [3, 4]},
+    "local attention": {"radius": 1.5, "falloff": 1.0, "widths": [[2], [4]]},
     "antialiased pooling": {"pool": [2, 3], "antialiased": True, "blur": 0.7},
     "activation checkpointing": {"activation_checkpointing": True},
     **STEMS,

@@ -30,6 +30,9 @@ GOOD = {"kind": "classifier", "group": "SO2", "size": 12, "widths": [[2], [4]]}
         ({"dropout": 1.0}, r"'dropout': input should be less than 1, got 1.0"),
         ({"bias": float("nan")}, r"'bias': input should be a finite number"),
         ({"depth": -1}, r"'depth': .* got -1"),
+        ({"radius": 0}, r"'radius': .* got 0"),
+        ({"falloff": 1.0}, r"falloff 1 is larger than the radius None"),
+        ({"radius": 2.0, "falloff": 2.5}, r"falloff 2.5 is larger than the radius 2.0"),
     ],
 )
 def test_invalid_classifier_configs_are_rejected(change, message):

@@ -169,15 +169,21 @@ def test_expanding_path_mirrors_the_contracting_path(group):
 
 
 def test_only_attention_has_a_global_receptive_field(group):
-    """Convolutions of two levels reach about 20 voxels, attention all."""
-    for depth, seen in ((0, False), (1, True)):
-        model = settle(unet(group, depth=depth, widths=[[2], [2]]), 4)
+    """Convolutions of two levels reach about 20 voxels, attention all, but local attention only 10 more."""
+    for options, seen in (({"depth": 0}, False), ({"depth": 1}, True), ({"radius": 5.0}, False)):
+        model = settle(unet(group, widths=[[2], [2]], **options), 4)
         x = model.in_type.randn(1, (60, 3, 3)[: group.dim])
         changed = x.clone()
         changed[:, :, -1] += 3
         with torch.no_grad():
             difference = (model(changed) - model(x))[:, :, 0].abs().max().item()
         assert (difference > 1e-7) == seen
+
+
+def test_radius_is_in_voxels_of_the_coarsest_grid():
+    model = unet(SO3, spacing=[1, 1, 8], radius=2.0, falloff=1.0)
+    attention = model.middle.blocks[0].attention
+    assert (attention.radius, attention.falloff) == pytest.approx((4.0, 2.0))  # the mean spacing is 2
 
 
 @pytest.mark.slow

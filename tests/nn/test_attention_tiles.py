@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from nn.attention_inputs import fields
 from steerformer.nn import PositionalEncoding
 from steerformer.nn import attention_tiles as tiles
-from steerformer.nn.offsets import Axis, lattice_within, pair_entries
+from steerformer.nn.offsets import OffsetAxis, lattice_within, pair_entries
 
 SPACES = [(1, 1), (8, 8), (32, 32), (64, 64), (3, 500), (500, 3), (1, 5000), (6, 6, 6), (10, 10, 10), (24, 24, 24)]
 
@@ -41,7 +41,7 @@ LATTICES = {
 @pytest.mark.parametrize("case", LATTICES)
 def test_products_with_the_table_match_its_definition(group, case, all_keys, float64, monkeypatch):
     """A loop over queries and keys, where entry ``a (n - 1 - i) + b j`` of an axis belongs to query i and key j."""
-    lattice = tuple(Axis(*numbers) for numbers in LATTICES[case][: group.dim])
+    lattice = tuple(OffsetAxis(*numbers) for numbers in LATTICES[case][: group.dim])
     table = PositionalEncoding(fields(group)).table_on(lattice, (1.0,) * group.dim).detach()
     queries, keys = (list(itertools.product(*(range(axis[place]) for axis in lattice))) for place in (0, 1))
     entries = [

@@ -194,10 +194,12 @@ def test_unknown_scores_raise(unchecked):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signed", [True, False])
-def test_custom_operators_pass_opcheck(signed):
+@pytest.mark.parametrize("local", [True, False])
+def test_custom_operators_pass_opcheck(signed, local):
     (q, k, v, *_), table = core_inputs(FieldType(SO3, (2, 2), real=True))
     lattice = to_integers(lattice_within(grid(SO3)))
     rows = torch.randn(*q.shape[:2], table.shape[-1], q.shape[-1], requires_grad=True)
     bias = torch.where(some_mask(2, (q.shape[-1],)), 0.5, -math.inf)
+    falloff = torch.randn(table.shape[:-1]) if local else None
     for operator in (blockwise.attend_blocks, dense.attend_at_once):
-        opcheck(operator, (q, k, v, rows, table, bias, None, lattice, 1, signed))
+        opcheck(operator, (q, k, v, rows, table, bias, falloff, lattice, 1, signed))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from steerformer import SO2, FieldType, viz
-from steerformer.nn import Attention, AvgPool, Encoder, NormReLU
+from steerformer.nn import Attention, AvgPool, DecoderBlock, Encoder, NormReLU
 
 
 def panels(figure):
@@ -77,3 +77,18 @@ def test_missing_attention_and_wrong_queries_raise(group):
     for query in ((5,) * group.dim, (-1,) * group.dim, (1,)):
         with pytest.raises(ValueError, match=r"a query is a voxel of the attention's grid \(5, 5.*\), got"):
             viz.attention(layer, x, query=query)
+
+
+def test_cross_attention_and_local_attention_are_drawn():
+    features, other = FieldType(SO2, (2, 2)), FieldType.image(SO2, 1)
+    x, context = features.randn(2, 5), other.randn(2, 5)
+    layer = DecoderBlock(features, other, num_heads=2, radius=2.0)
+    figure = viz.attention(layer, x, context, sample=1)
+    _, weights = layer.attention.eval()(layer.attention_norm(x), layer.context_norm(context), return_weights=True)
+    heads = [axes for axes in figure.axes if axes.get_title() == "head 0"]
+    assert len(heads) == 2  # self-attention and cross-attention
+    drawn = image(heads[1])
+    assert abs(drawn - 25 * weights[1, 0, 12].view(5, 5).detach().numpy()).max() < 1e-5
+    assert drawn[0, 0] == 0 < drawn[2, 2]  # beyond the radius
+    with pytest.raises(ValueError, match="draws cross-attention on grids of one size"):
+        viz.attention(layer, x, other.randn(2, 6))

@@ -11,25 +11,29 @@ from steerformer.nn import Attention
 
 
 def attention_maps(
-    model: nn.Module, x: Float[Tensor, "batch channels *space"]
+    model: nn.Module, x: Float[Tensor, "batch channels *space"], *others: Tensor
 ) -> list[Float[Tensor, "batch head query *grid"]]:
-    r"""For every attention layer, in order: the weights $a_{ij}$ of each query $i$, on the grid of the keys $j$."""
-    inputs: list[tuple[Attention, Tensor]] = []
+    r"""For every attention layer, in order: the weights $a_{ij}$ of each query $i$, on the grid of the keys $j$.
 
-    def keep(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    ``others`` are further inputs of the model, such as a context.
+    """
+    inputs: list[tuple[Attention, Tensor, Tensor | None]] = []
+
+    def keep(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         assert isinstance(module, Attention)
-        inputs.append((module, arguments[0]))
+        context = options.get("context", arguments[1] if len(arguments) > 1 else None)
+        inputs.append((module, arguments[0], context if module.context_type else None))
 
     layers = [module for module in model.modules() if isinstance(module, Attention)]
-    handles = [layer.register_forward_pre_hook(keep) for layer in layers]
-    run_with_hooks(model, x, handles)
+    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
+    run_with_hooks(model, x, handles, *others)
     with torch.no_grad():
-        return [_weights(layer, features) for layer, features in inputs]
+        return [_weights(*call) for call in inputs]
 
 
-def _weights(layer: Attention, features: Tensor) -> Tensor:
-    _, weights = layer(features, return_weights=True)  # batch, head, query voxel, key voxel
-    return weights.unflatten(3, features.shape[2:])
+def _weights(layer: Attention, features: Tensor, context: Tensor | None) -> Tensor:
+    _, weights = layer(features, context, return_weights=True)  # batch, head, query voxel, key voxel
+    return weights.unflatten(3, (features if context is None else context).shape[2:])
 
 
 def received_attention(

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 
-def run_with_hooks(model: nn.Module, x: Tensor, handles: Sequence[RemovableHandle]) -> None:
-    """Call the model without gradients and remove the hooks, even if it fails."""
+def run_with_hooks(model: nn.Module, x: Tensor, handles: Sequence[RemovableHandle], *others: Tensor) -> None:
+    """Call the model, with further inputs if it takes any, without gradients and remove the hooks, even if it fails."""
     try:
         with torch.no_grad():
-            model(x)
+            model(x, *others)
     finally:
         for handle in handles:
             handle.remove()

@@ -1,5 +1,6 @@
 """Blocks of steerable convolutions, norms and nonlinearities, shared by classifiers and U-Nets."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -97,6 +98,7 @@ def encoder(
     key_window: float | None = None,
 ) -> Encoder:
     """The transformer of the configuration."""
+    voxel = math.prod(spacing) ** (1 / len(spacing)) if spacing else 1.0
     return Encoder(
         of,
         num_heads=config.num_heads,
@@ -105,6 +107,8 @@ def encoder(
         hidden=hidden,
         spacing=spacing,
         radial=config.radial,
+        radius=None if config.radius is None else config.radius * voxel,
+        falloff=config.falloff * voxel,
         key_window=key_window,
         qk_norm=config.qk_norm,
         norm_floor=config.norm_floor,

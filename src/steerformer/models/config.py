@@ -130,6 +130,13 @@ class SteerableConfig(_BlocksConfig):
     qk_norm: Annotated[float, Field(gt=0)] | None = None
     """Largest attention score of content, by normalizing queries and keys; null for no bound, as in the paper. A bound
     of 2 or 3 lessens the equivariance error at arbitrary angles."""
+    radius: Annotated[float, Field(gt=0)] | None = None
+    """Radius of attention: voxels attend to those within this distance, in voxels of the grid of the transformer (with
+    spacing, in units of its geometric mean); null for all. Work grows with the number of voxels instead of its square.
+    """
+    falloff: Annotated[float, Field(ge=0)] = 0.0
+    """radius: distance over which the weights of voxels fall smoothly to 0 at the radius; rotations by any angle then
+    change less which voxels are attended to."""
     norm_floor: Annotated[float, Field(ge=0)] = 0.0
     """Layer norms of the transformer keep voxels small whose channels are below this on average, instead of amplifying
     the background; 0 as in the paper. 0.5 lessens the equivariance error at arbitrary angles."""
@@ -160,6 +167,12 @@ class SteerableConfig(_BlocksConfig):
     def _required_blocks(self) -> int:
         """Number of blocks that must have convolutions."""
         return self._blocks
+
+    @model_validator(mode="after")
+    def _require_falloff_within_radius(self) -> "SteerableConfig":
+        if self.falloff > (self.radius or 0):
+            raise ValueError(f"falloff {self.falloff:g} is larger than the radius {self.radius}")
+        return self
 
     @model_validator(mode="after")
     def _require_divisible_heads(self) -> "SteerableConfig":

@@ -4,6 +4,7 @@ from steerformer.nn.activation import Gated, NormReLU
 from steerformer.nn.attention import Attention
 from steerformer.nn.conv import Conv
 from steerformer.nn.conv_transpose import ConvTranspose
+from steerformer.nn.decoder import Decoder, DecoderBlock
 from steerformer.nn.dropout import FieldDropout
 from steerformer.nn.fourier import FourierReLU
 from steerformer.nn.invariants import Invariants
@@ -24,6 +25,8 @@ __all__ = [
     "BatchNorm",
     "Conv",
     "ConvTranspose",
+    "Decoder",
+    "DecoderBlock",
     "Encoder",
     "FieldDropout",
     "FourierReLU",

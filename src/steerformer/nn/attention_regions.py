@@ -116,8 +116,8 @@ def _attend(lattice: Lattice, regions: Regions, given: Tokens) -> tuple[tuple[Te
     bias = regions.falloff
     if given.bias is not None:
         bias = bias + _take(given.bias[:, None], of_keys, regions.keys)
-    softmax = partial(_softmax, bias=bias)
-    return (q, k, v, rows), forward_of_pairs(q, k, v, rows, regions.basis, softmax, given.parts, given.signed)
+    found = forward_of_pairs(q, k, v, rows, regions.basis, partial(_softmax, bias=bias), given.parts, given.signed)
+    return (q, k, v, rows), found
 
 
 def _softmax(moduli: Tensor, bias: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ _SAME_RATIO = 1e-4  # relative difference of two ratios of voxel spacings
 _ROUNDING = 1e-9  # relative to the radius: a key at exactly the radius is within it
 
 
-class Axis(NamedTuple):
+class OffsetAxis(NamedTuple):
     """Offsets along one axis: entry ``t = a (n - 1 - i) + b j`` belongs to query ``i`` of ``n`` and key ``j`` of ``m``.
 
     Entry ``t`` lies ``c / 2 - t`` entries from offset 0, with the last entry ``c = a (n - 1) + b (m - 1)``: the grids
@@ -62,19 +62,19 @@ class Axis(NamedTuple):
         start = max(0, -((first - self._reached[0]) // self.key_step))
         return range(start, max(start, min(self.keys, (self._reached[1] - last) // self.key_step + 1)))
 
-    def part(self, queries: range, keys: range) -> tuple["Axis", int]:
+    def part(self, queries: range, keys: range) -> tuple["OffsetAxis", int]:
         """The axis of some queries and keys without a limit, and its first entry."""
         first = self.query_step * (self.queries - queries.stop) + self.key_step * keys.start
-        return Axis(len(queries), len(keys), self.query_step, self.key_step), first
+        return OffsetAxis(len(queries), len(keys), self.query_step, self.key_step), first
 
 
-Lattice = tuple[Axis, ...]
+Lattice = tuple[OffsetAxis, ...]
 """Offsets along all axes."""
 
 
 def lattice_within(space: Sequence[int]) -> Lattice:
     """Offsets of a grid with itself."""
-    return tuple(Axis(n, n) for n in space)
+    return tuple(OffsetAxis(n, n) for n in space)
 
 
 def to_integers(lattice: Lattice) -> list[int]:
@@ -84,8 +84,8 @@ def to_integers(lattice: Lattice) -> list[int]:
 
 def from_integers(numbers: Sequence[int]) -> Lattice:
     """The inverse of :func:`to_integers`."""
-    count = len(Axis._fields)
-    return tuple(Axis(*numbers[start : start + count]) for start in range(0, len(numbers), count))
+    count = len(OffsetAxis._fields)
+    return tuple(OffsetAxis(*numbers[start : start + count]) for start in range(0, len(numbers), count))
 
 
 def offset_points(lattice: Lattice, units: Sequence[float]) -> Float[Tensor, "*offsets dim"]:
@@ -147,7 +147,8 @@ class Spacings:
     def lattice(self, queries: Sequence[int], keys: Sequence[int]) -> Lattice:
         """Offsets of two grids of these sizes."""
         return tuple(
-            Axis(n, m, *steps, reach) for n, m, steps, reach in zip(queries, keys, self.steps, self._reach, strict=True)
+            OffsetAxis(n, m, *steps, reach)
+            for n, m, steps, reach in zip(queries, keys, self.steps, self._reach, strict=True)
         )
 
 

@@ -1,5 +1,6 @@
 """Figures of attention: where one query attends to, and how much attention each voxel receives."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ _SIDE = 2.5  # of a panel, in inches
 def attention_figure(
     layer: nn.Module,
     x: Float[Tensor, "batch channels *space"],
+    context: Float[Tensor, "batch others *keys"] | None = None,
     *,
     query: Sequence[int] | None = None,
     sample: int = 0,
@@ -35,6 +37,7 @@ def attention_figure(
     Args:
         layer: an :class:`~steerformer.nn.Attention`, or a module that contains such layers; evaluated in eval mode.
         x: its input, on a grid where attention layers see at most 4096 voxels.
+        context: second input of a layer or model with cross-attention, on a grid of the same size.
         query: voxel of the query on the grid of the attention layers; by default the central one.
         sample: which sample of the batch.
         heads: largest number of heads to draw.
@@ -47,9 +50,11 @@ def attention_figure(
     ['input', 'head 0', 'head 1', 'received']
     """
     with eval_mode(layer):
-        maps = attention_maps(layer, x[[sample]])
+        maps = attention_maps(layer, x[[sample]], *([] if context is None else [context[[sample]]]))
     if not maps:
         raise TypeError(f"viz.attention draws Attention layers, but {type(layer).__name__} contains none.")
+    if any(math.prod(weights.shape[3:]) != weights.shape[2] for weights in maps):
+        raise ValueError("viz.attention draws cross-attention on grids of one size; crop or resample the context.")
     if heads < 1:
         raise ValueError(f"viz.attention draws at least 1 head, got heads={heads}.")
     features = x[sample].detach().cpu().float()
