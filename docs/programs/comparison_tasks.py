@@ -71,10 +71,10 @@ degree: `torch.cat` of two fields would be wrong without any error, and `sf.conc
         "Tensor product paths",
         "The product of two fields, by two chosen paths: degrees 1 and 1 to 0, and 2 and 1 to 1.",
         """\
-This is what e3nn is made for: every path can have its own weights, normalization and way of combining copies
-(`"uvw"`, `"uvu"`, ...), and code is generated for them; ours mixes copies linearly and couples them one by one. escnn
-has the product of a field with itself only; but its representations can be multiplied, and a convolution of one voxel
-decomposes the product.""",
+This is what e3nn is made for: every path can have its own normalization and way of combining copies (`"uvw"`, which is
+every copy with every other, `"uvu"`, ...), and code is generated for them. Our paths have weights of their own, too,
+but couple mixtures of copies one by one. escnn has the product of a field with itself only; but its representations can
+be multiplied, and a convolution of one voxel decomposes the product.""",
     ),
     Task(
         "vectors",

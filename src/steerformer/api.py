@@ -254,19 +254,15 @@ class Run(RunFolder):
         self,
         out: Path | str | None = None,
         *,
-        inputs: "Tensor | None" = None,
+        inputs: Tensor | None = None,
         free_size: bool | None = None,
         force: bool = False,
     ) -> "ExportedFile":
         """Write the best weights to a file that runs without steerformer, as ``steerformer export`` does.
 
-        The file says what a program needs to preprocess an input and to name the classes; see
-        :func:`~steerformer.exporting.describe_run`.
-
         Args:
-            out: file whose suffix chooses the format, .onnx, .pt2 or .pt; ``RUN/model.onnx`` by default.
-            inputs: preprocessed inputs ``(batch, channels, *space)`` to compare the file with; noise by default.
-            free_size: see :func:`~steerformer.exporting.export`.
+            out: .onnx, .pt2 or .pt file; ``RUN/model.onnx`` by default. It holds ``describe_run`` of the run as well.
+            inputs, free_size: see :func:`~steerformer.exporting.export`.
             force: overwrite a file that exists.
         """
         from steerformer.exporting import describe_run, export

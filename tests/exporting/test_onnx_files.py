@@ -14,7 +14,7 @@ import steerformer as sf
 from checks import without_type_checks
 from models.small import classifier, settle, unet
 from nn.layers import _CORE, LAYERS, randomized, supported_input
-from steerformer.exporting.inputs import input_grid
+from steerformer.exporting.input_grid import input_grid
 from steerformer.exporting.onnx_files import onnx_bytes
 
 MORE = (
@@ -45,7 +45,7 @@ class Beside(nn.Module):
 
 
 class Grid:
-    """As :class:`~steerformer.exporting.inputs.InputGrid`, for an input of one long axis."""
+    """As :class:`~steerformer.exporting.input_grid.InputGrid`, for an input of one long axis."""
 
     free_size = False
 

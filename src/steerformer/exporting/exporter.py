@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steerformer.exporting.inputs import InputGrid, input_grid
+from steerformer.exporting.input_grid import InputGrid, input_grid
 from steerformer.exporting.onnx_files import onnx_bytes, onnx_function
 from steerformer.exporting.plain import plain_module
 from steerformer.exporting.torch_files import pt2_bytes, pt2_function, script_bytes, script_function

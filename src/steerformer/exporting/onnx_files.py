@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steerformer.exporting.inputs import InputGrid
+from steerformer.exporting.input_grid import InputGrid
 from steerformer.exporting.torch_files import exported_program, without_torch_warnings
 
 KEY = "steerformer"
@@ -51,11 +51,13 @@ def onnx_function(content: bytes) -> Callable[[Tensor], Tensor] | None:
 
 
 def _name_axes(graph: Any, grid: InputGrid) -> None:
-    """Name the free axes of the input, which runtimes show."""
+    """Name the free axes of input and output, which runtimes show."""
     import onnx_ir
 
-    names = _AXES[len(grid.space)] if grid.free_size else grid.space
-    graph.inputs[0].shape = onnx_ir.Shape(["batch", grid.channels, *names])
+    names = ["batch", grid.channels, *(_AXES[len(grid.space)] if grid.free_size else grid.space)]
+    known = {str(before): name for before, name in zip(graph.inputs[0].shape, names, strict=True)}
+    for value in (graph.inputs[0], graph.outputs[0]):
+        value.shape = onnx_ir.Shape([n if isinstance(n, int) else known.get(str(n), str(n)) for n in value.shape])
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from steerformer.exporting.inputs import InputGrid
+from steerformer.exporting.input_grid import InputGrid
 
 DESCRIPTION = "steerformer.json"
 """Name of the extra file with the description."""
