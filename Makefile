@@ -37,6 +37,7 @@ docs: $(CORE) ## write the generated pages and figures of docs/ again
 	$(BIN)/python docs/programs/kernel_families.py
 	$(BIN)/python docs/programs/escnn_page.py
 	$(BIN)/python docs/programs/comparison.py
+	$(BIN)/python docs/programs/real_fields.py
 	$(BIN)/steerformer reproduce results
 	$(BIN)/python docs/programs/readme_results.py
 

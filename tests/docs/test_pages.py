@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,11 @@ import kernel_families
 import kernel_training
 import kernels
 import layers
+import real_field_times
+import real_fields
 from steerformer import SO2, SO3, FieldType
+from steerformer.api import resolve_config
+from steerformer.nn import Conv
 from steerformer.plots.kernels import draw_encodings, draw_kernels, draw_purity
 from steerformer.reproduce import results_page
 
@@ -35,7 +40,7 @@ def test_purest_kernels_have_five_times_smaller_errors_than_sampled_rings(monkey
     assert all(ratios[grid, degree] >= 5 for grid in ("5x5", "5x5x5") for degree in (1, 2, 3)), ratios
 
 
-@pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families, results_page])
+@pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families, real_fields, results_page])
 def test_pages_match_their_programs(program):
     name = program.__name__.split(".")[-1].removesuffix("_page")
     written = (DOCS / f"{name}.md").read_text()
@@ -48,6 +53,38 @@ def test_pages_match_their_programs(program):
 def test_kernel_families_page_is_rendered_from_its_results(tmp_path):
     page = kernel_families.write_page(DOCS / "kernel_families.jsonl", tmp_path / "page.md")
     assert page.read_text() == (DOCS / "kernel_families.md").read_text()
+
+
+def test_real_fields_page_is_rendered_from_its_results(tmp_path):
+    (tmp_path / "real_fields.json").write_text((DOCS / "real_fields.json").read_text())
+    assert real_fields.write_page(tmp_path).read_text() == (DOCS / "real_fields.md").read_text()
+
+
+def test_real_fields_are_timed_trained_and_rendered(tmp_path, monkeypatch):
+    """Every part updates its own results; the page says which parts have not been run."""
+    file = tmp_path / "real_fields.json"
+    page = real_fields.write_page(tmp_path).read_text()
+    assert "Not measured yet" in page and "**Not run yet**" in page
+    subject = real_field_times.Subject(lambda kind: Conv(*[real_field_times.field_type(kind)] * 2, kernel_size=1), 1, 2)
+    monkeypatch.setattr(real_fields, "SUBJECTS", {"a convolution": subject})
+    real_fields.update(file, "times", real_fields.measure_all(rounds=2))
+    trained = []
+
+    def fake_train(preset, overrides, *, out, resume):
+        trained.append((preset, *overrides))
+        out.mkdir(parents=True)
+        (out / "metrics.json").write_text('{"finished": true, "test_accuracy": 0.75, "seconds": 9.0}')
+
+    monkeypatch.setattr(real_fields.sf, "train", fake_train)
+    monkeypatch.setattr(real_fields.sf, "open_run", lambda folder: SimpleNamespace(model=torch.nn.Linear(2, 3)))
+    options = {"data": Path("clouds"), "epochs": 1, "runs": tmp_path / "runs"}
+    for _ in range(2):  # finished runs are read
+        rows = [real_fields.train(kind, 0, **options) for kind in real_field_times.KINDS]
+    assert len(trained) == 3
+    assert all(resolve_config(preset, overrides).training.epochs == 1 for preset, *overrides in trained)
+    real_fields.update(file, "trainings", rows)
+    page = real_fields.write_page(tmp_path).read_text()
+    assert "Not " not in page and "| a convolution |" in page and "| complex | 75.00 | 9 | 9 | 1 | 1 |" in page
 
 
 def test_page_of_other_angles_is_rendered_from_its_results(tmp_path):
@@ -76,7 +113,7 @@ def test_results_beside_escnn_are_complete():
     assert found["grid_errors"]["steerformer"] < 1e-12 and found["grid_errors"]["escnn"] < 1e-5
 
 
-@pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families])
+@pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families, real_fields])
 def test_programs_have_a_command_line(program, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [program.__file__, "--help"])
     with pytest.raises(SystemExit) as stopped:

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from steerformer.fields.grids import interpolate_rotated, permute_axes
 from steerformer.fields.parsing import checked_multiplicities, parse_multiplicities
+from steerformer.fields.real_form import real_form
 from steerformer.fields.selection import Selection, chosen_copies
 from steerformer.groups import Group
 
@@ -291,12 +292,3 @@ def require_floats(x: Tensor) -> None:
     if not x.is_floating_point():
         advice = "torch.cat([x.real, x.imag], dim=1) packs both parts" if x.is_complex() else "convert with .float()"
         raise ValueError(f"a field is a tensor of real floating-point numbers, got {x.dtype}; {advice}.")
-
-
-def real_form(
-    matrix: Complex[Tensor, "*batch out in"] | Float[Tensor, "*batch out in"],
-) -> Float[Tensor, "*batch 2 out 2 in"]:
-    r"""Real form of a complex matrix $A + iB$, acting on both parts: $\begin{pmatrix} A & -B \\ B & A\end{pmatrix}$."""
-    re = matrix.real
-    im = matrix.imag if matrix.is_complex() else torch.zeros_like(matrix)
-    return torch.stack([torch.stack([re, -im], dim=-2), torch.stack([im, re], dim=-2)], dim=-4)

@@ -205,8 +205,8 @@ class _KernelSpectra:
         for start in range(0, out, self.size):
             here = slice(start, min(start + self.size, out))
             if self._whole is None:
-                re, *rest = self.kernel[:, here].unbind()
-                block = torch.complex(re, rest[0] if rest else torch.zeros_like(re))
+                re, *im = self.kernel[:, here].unbind()
+                block = torch.complex(re, *im) if im else re
                 spectrum = _to_frequencies(block, [axis.response for axis in self.plan])
                 if self.size == out:
                     self._whole = spectrum
@@ -214,7 +214,10 @@ class _KernelSpectra:
 
 
 def _as_complex(x: Tensor, parts: int, *, conjugate: bool = False) -> Tensor:
-    re, im = x.chunk(2, dim=1) if parts == 2 else (x, torch.zeros_like(x))
+    """A complex field, or a real one as it is."""
+    if parts == 1:
+        return x
+    re, im = x.chunk(2, dim=1)
     return torch.complex(re, -im if conjugate else im)
 
 
@@ -224,7 +227,8 @@ def _to_frequencies(
     """Transform the last axis, move it to the front, and so on until all spatial axes are transformed."""
     rows, columns, *points = x.shape
     for length, transform in zip(reversed(points), reversed(transforms), strict=True):
-        x = transform @ x.reshape(-1, length).mT
+        x = x.reshape(-1, length).mT
+        x = transform @ x if x.is_complex() else torch.complex(transform.real @ x, transform.imag @ x)
     return x.view(-1, rows, columns)
 
 
