@@ -144,9 +144,9 @@ largest error over all rotations of the grid, on white noise of 9 voxels along e
 so layers are exact up to rounding. *Any angle*: smooth analytic scenes (Gaussian blobs, sigma 2 in 2D and 1.5 in 3D),
 rotated before they are sampled, outputs compared at the center; 17 degrees in 2D, two random rotations in 3D. Pointwise
 layers are exact at every angle, except FourierReLU, whose grid of directions is finite. The error of layers that mix
-neighbors is limited by the resolution of the grid. NormMaxPool chooses single voxels, and each voxel of the output of
-ConvTranspose is reached by few voxels of the kernel, so their errors are larger than those of AvgPool, and of Resample
-followed by Conv.
+neighbors is limited by the resolution of the grid. NormMaxPool chooses single voxels, others after rounding or a small
+rotation, and few voxels of its kernel reach each voxel of the output of ConvTranspose, so their errors are larger than
+those of AvgPool, and of Resample followed by Conv.
 
 {errors}
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import steerformer as sf
 from checks import without_type_checks
-from models.small import classifier, settle, unet
+from models.small import classifier, monai_unet, settle, unet
 from nn.layers import _CORE, LAYERS, randomized, supported_input
 from steerformer.exporting.input_grid import input_grid
 from steerformer.exporting.onnx_files import onnx_bytes
@@ -133,3 +133,10 @@ def test_input_grid_of_models():
     grid = input_grid(classifier(sf.SO3), None, size=None, free_size=None)
     assert (grid.channels, grid.space, grid.free_size) == (1, (8, 8, 8), False)
     assert input_grid(unet(sf.SO3), None, size=None, free_size=None).free_size
+
+
+def test_file_of_a_network_that_predicts_in_windows_takes_one_window():
+    model = monai_unet(sf.SO2, window=[8, 12])
+    assert input_grid(model, None, size=None, free_size=None).space == (8, 12)
+    with pytest.raises(ValueError, match=r"predicts in windows of \(8, 12\), one for its file; leave free_size out"):
+        input_grid(model, None, size=None, free_size=True)

@@ -39,6 +39,7 @@ MODELS = {
     "unet, absolute": lambda group: unet(group, pool=[3, 2], head="absolute", depth=0),
     "unet, stem": lambda group: unet(group, **STEMS["stem, fourier"]),
     "monai": monai_unet,
+    "monai in windows": lambda group: monai_unet(group, window=[8] * group.dim),
     "dynunet": lambda group: monai_unet(group, architecture="dynunet", channels=[4, 8, 8]),
 }
 
@@ -57,7 +58,7 @@ def test_torchscript_of_every_model_agrees(name, group, tmp_path):
     """``export`` compares the file itself, U-Nets also on odd and even grids; all models are steered or MONAI's."""
     model = settle(MODELS[name](group), 8 if name in ("classifier", "classifier, fourier", "cnn") else 12)
     found = sf.export(model, tmp_path / "net.pt")
-    assert found.difference < 1e-5 and found.free_size == hasattr(model, "stride")
+    assert found.difference < 1e-5 and found.free_size == (hasattr(model, "stride") and "windows" not in name)
 
 
 @pytest.mark.slow

@@ -81,11 +81,22 @@ def test_response_normalization_gives_unit_variance(group, sigma):
     options = {"normalization": "response", "spectrum": Spectrum(sigma=sigma)}
     for family in FAMILIES:
         for J in (0, 1, 2):
-            v = kernels(group, 4, family, **options).functions(J).values.flatten(2).numpy()
+            found = kernels(group, 4, family, **options).functions(J)
+            v = found.values.flatten(2).numpy()
             variance = np.einsum("kmz,zy,kmy->k", v.conj(), T, v).real
             strong = (np.abs(v) ** 2).sum((1, 2)) < 1e3  # others have almost no response, so rounding dominates
             np.testing.assert_allclose(variance[strong], 1, rtol=1e-6)
+            np.testing.assert_allclose(found.energy.numpy(), 1, rtol=1e-12)
             assert strong.any()
+
+
+def test_energy_is_the_variance_of_the_response(group):
+    T = smoothed_noise(voxels(group, 4), 1.0)
+    for family, J in itertools.product(FAMILIES, (0, 1, 2)):
+        found = kernels(group, 4, family).functions(J)
+        v = found.values.flatten(2).numpy()
+        variance = np.einsum("kmz,zy,kmy->k", v.conj(), T, v).real
+        np.testing.assert_allclose(found.energy.numpy(), variance, rtol=1e-6, atol=1e-10)
 
 
 def random_signals(group, count):

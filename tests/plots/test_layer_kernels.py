@@ -25,10 +25,11 @@ def drawn_tiles(axes, outs, ins, size):
     return tiles.reshape(outs, ins, size, size)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("imaginary", [False, True])
-def test_panels_have_the_entries_of_the_kernel(group, imaginary):
-    before, after = FieldType(group, (2, 1)), FieldType(group, (1, 2))
-    conv = Conv(before, after, kernel_size=3)
+def test_panels_have_the_entries_of_the_kernel(group, imaginary, groups):
+    before, after = FieldType(group, (2, 2)), FieldType(group, (2 * groups - 2 or 1, 2))
+    conv = Conv(before, after, kernel_size=3, groups=groups)
     kernel = conv.kernel().detach()
     figure = viz.kernels(conv, out_copy=1, imaginary=imaginary)
     panels = iter(figure.axes)
@@ -40,6 +41,15 @@ def test_panels_have_the_entries_of_the_kernel(group, imaginary):
             expected = expected if group is SO2 else expected[..., 1]
             found = drawn_tiles(next(panels), group.irrep_dim(out), group.irrep_dim(inp), 3)
             assert np.allclose(found, expected, atol=1e-6)
+
+
+def test_imaginary_part_of_real_outputs_is_that_of_their_complex_weights(group):
+    features, image = FieldType(group, (1,)), FieldType.image(group, 1)
+    for before, after in ((features, image), (image, image)):
+        conv = Conv(before, after, kernel_size=3)
+        complex_kernel = conv.basis.assemble(conv.weight)[1, :1, :1].detach()
+        tile = drawn_tiles(viz.kernels(conv, imaginary=True).axes[0], 1, 1, 3)
+        assert np.allclose(tile, complex_kernel if group is SO2 else complex_kernel[..., 1], atol=1e-6)
 
 
 def test_panels_share_one_scale_and_name_their_degrees(group):

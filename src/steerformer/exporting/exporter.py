@@ -75,8 +75,9 @@ def export(
         path: file to write; an existing one is replaced.
         inputs: real inputs ``(batch, channels, *space)`` to compare the file with, and their grid; noise by default.
         size: voxels along each axis, if neither ``inputs`` nor the model says it.
-        free_size: whether the file takes grids of any size. By default it does for U-Nets. Your own module may fix
-            what depends on the size; then the comparison fails.
+        free_size: whether the file takes grids of any size. By default it does for U-Nets, but for those of MONAI that
+            predict in windows: their file takes one window. Your own module may fix what depends on the size; then the
+            comparison fails.
         metadata: stored in the file as JSON, under the key (ONNX) ``steerformer`` or in the file ``steerformer.json``.
         tolerance: largest difference allowed, relative to the largest output, or absolute below 1.
 

@@ -56,28 +56,43 @@ def input_grid(
 ) -> InputGrid:
     """The inputs that a model takes; ``ValueError`` if neither it nor the arguments say their size."""
     image = _in_type(model)
-    dim = image.group.dim
-    is_fixed, step = isinstance(model, Classifier | CNN), 1
-    free_size = isinstance(model, UNet | MonaiUNet) if free_size is None else free_size
-    if is_fixed and free_size:
-        raise ValueError("a classifier has a grid of fixed size; leave free_size out.")
-    if isinstance(model, UNet | MonaiUNet):
-        step = model.stride
     if inputs is not None:
-        if inputs.ndim != 2 + dim or inputs.shape[1] != image.channels or not len(inputs):
-            axes = ", ".join(["batch", str(image.channels), *(f"axis {i}" for i in range(dim))])
-            raise ValueError(f"inputs have shape ({axes}), got {tuple(inputs.shape)}.")
+        _require_inputs(inputs, image)
         space = tuple(inputs.shape[2:])
-    elif size is not None:
-        space = per_axis(size, dim, "size")
-    elif isinstance(model, Classifier | CNN):
-        space = (model.config.size,) * dim
-    elif isinstance(model, UNet | MonaiUNet):
-        space = tuple(_COARSEST * step + 2 * i + 2 for i in range(dim))
     else:
-        raise ValueError("the model does not say the size of its input; give size, such as size=32, or inputs.")
+        space = _space(model, image.group.dim) if size is None else per_axis(size, image.group.dim, "size")
+    step = model.stride if isinstance(model, UNet | MonaiUNet) else 1
     given = None if inputs is None else inputs.detach().cpu().float()
-    return InputGrid(image.channels, space, free_size, step, given)
+    return InputGrid(image.channels, space, _is_free(model, free_size), step, given)
+
+
+def _require_inputs(inputs: Tensor, image: FieldType) -> None:
+    if inputs.ndim != 2 + image.group.dim or inputs.shape[1] != image.channels or not len(inputs):
+        axes = ", ".join(["batch", str(image.channels), *(f"axis {i}" for i in range(image.group.dim))])
+        raise ValueError(f"inputs have shape ({axes}), got {tuple(inputs.shape)}.")
+
+
+def _space(model: nn.Module, dim: int) -> tuple[int, ...]:
+    """Voxels along each axis that the model takes, or a small grid if it takes any number."""
+    if isinstance(model, Classifier | CNN):
+        return (model.config.size,) * dim
+    if isinstance(model, UNet | MonaiUNet):
+        return _window(model) or tuple(_COARSEST * model.stride + 2 * i + 2 for i in range(dim))
+    raise ValueError("the model does not say the size of its input; give size, such as size=32, or inputs.")
+
+
+def _is_free(model: nn.Module, wanted: bool | None) -> bool:
+    """Whether the file takes grids of any size."""
+    if wanted and isinstance(model, Classifier | CNN):
+        raise ValueError("a classifier has a grid of fixed size; leave free_size out.")
+    if wanted and _window(model):
+        raise ValueError(f"the model predicts in windows of {_window(model)}, one for its file; leave free_size out.")
+    return isinstance(model, UNet | MonaiUNet) and not _window(model) if wanted is None else wanted
+
+
+def _window(model: nn.Module) -> tuple[int, ...] | None:
+    """Sides of the windows in which a network of MONAI predicts."""
+    return model.config.window if isinstance(model, MonaiUNet) else None
 
 
 def _in_type(model: nn.Module) -> FieldType:

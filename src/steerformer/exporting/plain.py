@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from steerformer.models.monai_unet import MonaiUNet
 from steerformer.models.stem import Stem
 from steerformer.nn import MLP, BatchNorm, Conv, Encoder, Gated, TransformerBlock
 from steerformer.nn.conv_padding import centered_margin, pad_margins
@@ -129,8 +130,15 @@ class ChannelAffine(nn.Module):
         return torch.addcmul(self.shift.view(shape), x, self.factors.view(shape))
 
 
+def _without_windows(model: MonaiUNet) -> MonaiUNet:
+    """The network of one window: who runs the file loops over windows."""
+    model.config = model.config.model_copy(update={"window": None})
+    return model
+
+
 _CONVERTERS: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
     Conv: _plain_conv,
     Stem: _plain_stem,
     BatchNorm: ChannelAffine,
+    MonaiUNet: _without_windows,
 }

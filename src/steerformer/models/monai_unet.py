@@ -100,5 +100,5 @@ def _dynunet(config: MonaiUNetConfig, dim: int) -> nn.Module:
 
 def _margins(n: int, stride: int, least: int) -> Sequence[int]:
     """Zero padding before and after ``n`` voxels to a multiple of the stride; two strides at least, for its norms."""
-    missing = max(-(-(n + 2 * least) // stride), 2) * stride - n
+    missing = max((n + 2 * least + stride - 1) // stride, 2) * stride - n
     return missing // 2, missing - missing // 2

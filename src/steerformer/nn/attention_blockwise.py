@@ -1,4 +1,4 @@
-"""Attention in blocks of queries and keys, as two custom operators, opaque to torch.compile and torch.export.
+"""Attention in blocks of queries and keys, as two custom operators, opaque to torch.compile.
 
 Without a reach all queries attend to all keys. With a reach the grid is cut into regions, boxes of queries with the
 keys around them, and the work is proportional to the number of neighbors.

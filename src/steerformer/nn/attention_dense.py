@@ -3,8 +3,8 @@
 Scores have two parts, real and imaginary, or only the real part. The softmax is that of their absolute values, or with
 ``signed`` that of real scores themselves.
 
-The operator keeps scores and weights of all pairs for its backward pass. It is opaque to torch.compile and
-torch.export; its second derivatives come from the plain expressions.
+The operator keeps scores and weights of all pairs for its backward pass. It is opaque to torch.compile; its
+second derivatives come from the plain expressions, as do the graphs of torch.export.
 """
 
 import math

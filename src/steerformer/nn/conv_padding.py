@@ -40,7 +40,7 @@ def centered_margin(size: int, window: int, stride: int, padding: int | None) ->
     ``padding`` is the requested padding; ``None`` requests ``ceil(size / stride)`` outputs. Where that cannot be
     centered, there is one output more or fewer: first fewer if padding was requested, because more would need more.
     """
-    outputs = -(-size // stride) if padding is None else (size + 2 * padding - window) // stride + 1
+    outputs = (size + stride - 1) // stride if padding is None else (size + 2 * padding - window) // stride + 1
     if outputs < 1:
         raise ValueError(f"a window of {window} voxels does not fit into an axis of {size} with padding {padding}.")
     requested = 0 if padding is None else padding
