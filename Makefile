@@ -34,6 +34,7 @@ docs: $(CORE) ## write the generated pages and figures of docs/ again
 	$(BIN)/python docs/programs/kernels.py
 	$(BIN)/python docs/programs/layers.py
 	$(BIN)/python docs/programs/attention.py
+	$(BIN)/python docs/programs/local_attention.py
 	$(BIN)/python docs/programs/kernel_families.py
 	$(BIN)/python docs/programs/escnn_page.py
 	$(BIN)/python docs/programs/comparison.py

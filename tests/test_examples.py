@@ -112,5 +112,5 @@ def test_runner_of_onnx_files_normalizes_as_the_library(scene):
 def test_registration_learns_displacements_that_rotate_with_the_images(capsys):
     text = run("cross_attention_registration", capsys)
     before, after = figures(r"displacements FIGURE", text), figures(r"-> FIGURE", text)
-    assert len(after) == 2 and max(after) < 0.5 < min(before)
+    assert len(after) == 2 and max(after) < 0.7 < 1.0 < min(before)
     assert max(figures(r"90 degrees: FIGURE", text)) < 1e-4

@@ -18,6 +18,7 @@ import kernel_families
 import kernel_training
 import kernels
 import layers
+import local_attention
 import real_field_times
 import real_fields
 from steerformer import SO2, SO3, FieldType
@@ -40,7 +41,9 @@ def test_purest_kernels_have_five_times_smaller_errors_than_sampled_rings(monkey
     assert all(ratios[grid, degree] >= 5 for grid in ("5x5", "5x5x5") for degree in (1, 2, 3)), ratios
 
 
-@pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families, real_fields, results_page])
+@pytest.mark.parametrize(
+    "program", [kernels, layers, attention, local_attention, kernel_families, real_fields, results_page]
+)
 def test_pages_match_their_programs(program):
     name = program.__name__.split(".")[-1].removesuffix("_page")
     written = (DOCS / f"{name}.md").read_text()
@@ -113,7 +116,7 @@ def test_results_beside_escnn_are_complete():
     assert found["grid_errors"]["steerformer"] < 1e-12 and found["grid_errors"]["escnn"] < 1e-5
 
 
-@pytest.mark.parametrize("program", [kernels, layers, attention, kernel_families, real_fields])
+@pytest.mark.parametrize("program", [kernels, layers, attention, local_attention, kernel_families, real_fields])
 def test_programs_have_a_command_line(program, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [program.__file__, "--help"])
     with pytest.raises(SystemExit) as stopped:
@@ -166,7 +169,7 @@ def test_every_layer_is_on_the_page_of_layers_or_attention():
 
     examples = [*layers.example_layers(SO2).values(), *attention.modules(FieldType(SO2, (2,))).values()]
     shown = {type(layer).__name__ for layer in examples}
-    maps_of_fields = set(nn.__all__) - {"PositionalEncoding"}
+    maps_of_fields = set(nn.__all__) - {"PositionalEncoding", "DecoderBlock", "Decoder"}
     assert shown == {name for name in maps_of_fields if issubclass(getattr(nn, name), torch.nn.Module)}
 
 

@@ -242,7 +242,7 @@ def test_memory_of_local_attention_is_linear_in_voxels(group):
     peaks = []
     for factor in (1, 2):
         layer = sf.nn.Attention(fields(group), num_heads=2, radius=2.0)
-        space = (40 * factor, 40 * factor) if group is SO2 else (12 * factor, 12 * factor, 8)
+        space = (64 * factor, 64 * factor) if group is SO2 else (16 * factor, 16 * factor, 8)
         x = layer.in_type.randn(1, space).requires_grad_()
         training = Contestant("attention", lambda layer=layer, x=x: layer(x), backward=True)
         training.run()

@@ -134,6 +134,7 @@ class Attention(ExactConstants):
         self.key_window = None if key_window is None else require_width(key_window)
         self.window_center: tuple[float, ...] | None = None
         """Center of the window, in voxels from that of the grid; audits move it."""
+        self.radius: float | None
         self.radius, self.falloff = (None, 0.0) if radius is None else require_radius(radius, falloff)
         if radius is None and falloff:
             raise ValueError(f"falloff belongs to a radius, got falloff={falloff!r} without one.")

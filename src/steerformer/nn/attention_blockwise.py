@@ -76,14 +76,13 @@ def attend_blocks_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values and rows."""
     axes, given = from_integers(lattice), _tokens(q, k, v, rows, bias, parts, signed)
-    gradients, outputs = (
-        [x.flatten(0, 1) for x in pair] for pair in ((grad_content, grad_position), (content, position))
-    )
+    of_content, of_position = grad_content.flatten(0, 1), grad_position.flatten(0, 1)
     if falloff is None:
         tiling = Tiling(table, axes, len(given.q))
-        found = backward_in_tiles(tiling, given, *gradients, *outputs, log_sum.flatten(0, 1))
+        kept = (x.flatten(0, 1) for x in (content, position, log_sum))
+        found = backward_in_tiles(tiling, given, of_content, of_position, *kept)
     else:
-        found = backward_in_regions(axes, table, falloff, given, *gradients)
+        found = backward_in_regions(axes, table, falloff, given, of_content, of_position)
     into_q, into_k, into_v, into_rows = (x.unflatten(0, q.shape[:2]) for x in found)
     return into_q, into_k, into_v, into_rows
 
@@ -116,7 +115,8 @@ def weights_in_blocks(
 def _tokens(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, bias: Tensor | None, parts: int, signed: bool) -> Tokens:
     """The heads of all samples on one axis."""
     of_heads = None if bias is None else bias.repeat_interleave(q.shape[1], dim=0)
-    return Tokens(*(x.flatten(0, 1) for x in (q, k, v, rows)), of_heads, parts, signed)
+    q, k, v, rows = (x.flatten(0, 1) for x in (q, k, v, rows))
+    return Tokens(q, k, v, rows, of_heads, parts, signed)
 
 
 @attend_blocks.register_fake

@@ -18,7 +18,8 @@ from steerformer.nn.attention_dense import backward_of_pairs, forward_of_pairs
 from steerformer.nn.attention_scores import Tokens
 from steerformer.nn.offsets import Lattice, entries_of, pair_entries, pieces
 
-_MOST_NUMBERS = 1 << 21  # of the scores of regions, and of the table's rows for their pairs
+_MOST_NUMBERS = 1 << 21  # of the scores of a region, and of the table's rows for its pairs
+_MOST_TOGETHER = 1 << 20  # scores, real numbers, of regions that are handled together
 _SHAPE_COST = 1 << 15  # of regions of another shape, in scores: calls of torch
 _REGION_COST = 1 << 13  # of a region, in scores: copies of its voxels
 _ROW_COST = 0.1  # of a number of the table's rows, in scores
@@ -55,15 +56,15 @@ def backward_in_regions(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values and rows."""
     of_queries, of_keys = ([axis[place] for axis in lattice] for place in (0, 1))
-    found = tuple(x.new_zeros(x.shape) for x in (given.q, given.k, given.v, given.rows))
+    into_q, into_k, into_v, into_rows = (x.new_zeros(x.shape) for x in (given.q, given.k, given.v, given.rows))
     for regions in all_regions(lattice, table, falloff, given):
         (q, k, v, _), outputs = _attend(lattice, regions, given)
-        grads = (_take(x, of_queries, regions.queries) for x in (grad_content, grad_position))
-        of_parts = backward_of_pairs(*grads, q, k, v, regions.basis, *outputs)
+        of_content, of_position = (_take(x, of_queries, regions.queries) for x in (grad_content, grad_position))
+        of_parts = backward_of_pairs(of_content, of_position, q, k, v, regions.basis, *outputs)
         places = [(of_queries, regions.queries), *[(of_keys, regions.keys)] * 2, (of_queries, regions.queries)]
-        for whole, parts, place in zip(found, of_parts, places, strict=True):
+        for whole, parts, place in zip((into_q, into_k, into_v, into_rows), of_parts, places, strict=True):
             _add(whole, *place, parts)
-    return found
+    return into_q, into_k, into_v, into_rows
 
 
 def weights_in_regions(
@@ -102,10 +103,10 @@ def all_regions(lattice: Lattice, table: Tensor, falloff: Tensor, given: Tokens)
         index = pair_entries(part, table.device)
         basis, biases = (entries_of(x, lattice, part, first) for x in (table, falloff))
         basis, biases = basis.flatten(0, -2)[index], biases.flatten()[index]
-        together = max(1, _MOST_NUMBERS // max(1, 2 * heads * index.numel()))
+        together = max(1, _MOST_TOGETHER // max(1, 2 * heads * index.numel()))
         for start in range(0, len(regions), together):
-            at, to = zip(*regions[start : start + together], strict=True)
-            yield Regions(list(at), list(to), basis, biases)
+            some = regions[start : start + together]
+            yield Regions([at for at, _ in some], [to for _, to in some], basis, biases)
 
 
 def _attend(lattice: Lattice, regions: Regions, given: Tokens) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 def is_exported() -> bool:
     """Whether torch.export or torch.jit.trace records operations, so that only torch's own operators may be used."""
-    return torch.compiler.is_exporting() or torch.jit.is_tracing()
+    return torch.compiler.is_exporting() or bool(torch.jit.is_tracing())  # type: ignore[attr-defined]
 
 
 def is_symbolic(*sizes: object) -> bool:

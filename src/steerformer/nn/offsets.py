@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -132,17 +131,11 @@ class Spacings:
         self.steps = [_common_steps(*both) for both in zip(queries, keys, strict=True)]
         self.units = tuple(step / steps[0] for step, steps in zip(queries, self.steps, strict=True))
         self.radius = radius
-
-    @cached_property
-    def _reach(self) -> list[int]:
-        if self.radius is None:
-            return [-1] * len(self.units)
-        return [math.floor(min(2 * self.largest_distance / unit, 1e9)) for unit in self.units]
-
-    @property
-    def largest_distance(self) -> float:
+        self.largest_distance = math.inf if radius is None else radius * (1 + _ROUNDING)
         """The radius, and a little more for rounding errors."""
-        return math.inf if self.radius is None else self.radius * (1 + _ROUNDING)
+        self._reach = [-1] * len(self.units)
+        if radius is not None:
+            self._reach = [math.floor(min(2 * self.largest_distance / unit, 1e9)) for unit in self.units]
 
     def lattice(self, queries: Sequence[int], keys: Sequence[int]) -> Lattice:
         """Offsets of two grids of these sizes."""

@@ -84,7 +84,7 @@ class Resample(nn.Module):
 
 def _rounded(size: Any) -> int:
     """The nearest size above 0; also of sizes that torch.jit.trace records, which are tensors."""
-    rounded: int = size.round().long().clamp_min(1) if isinstance(size, Tensor) else max(round(size), 1)
+    rounded: Any = size.round().long().clamp_min(1) if isinstance(size, Tensor) else max(round(size), 1)
     return rounded
 
 
