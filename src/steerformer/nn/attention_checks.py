@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from steerformer.fields import FieldType, as_number, is_integer, require_field_type
+from steerformer.nn.metadata import without_metadata
 from steerformer.nn.offsets import Spacings
-from steerformer.nn.ops import require_space, without_metadata
+from steerformer.nn.ops import require_space
 from steerformer.nn.position import checked_spacing
 
 

@@ -26,7 +26,8 @@ from steerformer.nn.conv_tiles import (
     overlap_add,
     slabs,
 )
-from steerformer.nn.ops import pad, with_metadata, without_metadata
+from steerformer.nn.metadata import with_metadata, without_metadata
+from steerformer.nn.ops import pad
 from steerformer.nn.second_derivatives import differentiable_gradients
 
 _GROUP = 1 << 22  # entries of the spectra of tiles in memory at once

@@ -57,17 +57,6 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else nullcontext()
 
 
-def without_metadata(x: Tensor) -> Tensor:
-    """A plain tensor instead of one with metadata, such as MONAI's MetaTensor, whose methods differ from torch's."""
-    is_plain = type(x) is Tensor or type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__  # or a fake tensor
-    return x if is_plain else x.as_subclass(Tensor)
-
-
-def with_metadata(y: Tensor, x: Tensor) -> Tensor:
-    """``y`` with the metadata of ``x``, if it has any: every function of torch keeps those of its arguments."""
-    return y if without_metadata(x) is x else y.to(x.to(y.dtype))
-
-
 def convolve(
     x: Float[Tensor, "batch in *space"],
     kernel: Float[Tensor, "out _ *size"],

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from steerformer.nn.ops import is_autocast, is_traced, with_metadata, without_metadata
+from steerformer.nn.metadata import with_metadata, without_metadata
+from steerformer.nn.ops import is_autocast, is_traced
 
 _TILE = 32  # rows of a product: more rows have more zeros, fewer are slower
 
