@@ -12,6 +12,7 @@ from steerformer.fields import FieldType
 from steerformer.groups import SO3
 from steerformer.models import build, preset
 from steerformer.nn import Attention, Conv, FourierReLU, TransformerBlock
+from steerformer.nn.conv_cost import ConvImplementation
 
 
 class Kind(NamedTuple):
@@ -56,12 +57,13 @@ def changes(name: str, kind: Kind) -> dict[str, Any]:
     return {"real": kind.real, "widths": widths, **features}
 
 
-def _conv(kind: Kind) -> nn.Module:
-    return Conv(field_type(kind), field_type(kind), kernel_size=5)
+def _conv(kind: Kind, implementation: ConvImplementation = "auto") -> nn.Module:
+    return Conv(field_type(kind), field_type(kind), kernel_size=5, implementation=implementation)
 
 
 SUBJECTS = {
     "`Conv`, kernel size 5, 16 voxels along each side": Subject(_conv, 1, 16),
+    'the same, `implementation="direct"`': Subject(partial(_conv, implementation="direct"), 1, 16),
     "`FourierReLU`, 16 voxels along each side": Subject(lambda kind: FourierReLU(field_type(kind)), 1, 16),
     "`Attention`, 4 heads, 8 voxels along each side": Subject(lambda k: Attention(field_type(k), num_heads=4), 1, 8),
     "`TransformerBlock`, 4 heads, 8 voxels": Subject(lambda k: TransformerBlock(field_type(k), num_heads=4), 1, 8),

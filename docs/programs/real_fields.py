@@ -7,6 +7,7 @@ real_fields.json, from which the page is written.
 
 import argparse
 import json
+import os
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
@@ -68,7 +69,7 @@ def measure_all(*, rounds: int) -> dict[str, Any]:
         for name, subject in SUBJECTS.items():
             subjects[name] = measure(subject, rounds=rounds)
             print(f"measured {name}", flush=True)
-        return {"subjects": subjects, "machine": _machine()}
+        return {"subjects": subjects, "machine": _machine() | {"load_average": round(os.getloadavg()[1], 1)}}
     finally:
         torch.set_num_threads(before)
 
@@ -120,7 +121,8 @@ def _times(times: dict[str, Any] | None) -> str:
         rows.append([name, f"{median(base['ms']):.3g}", *(f"{ratio:.2f}" for ratio in ratios), *numbers])
     head = ["training step of", f"{_BASELINE} [ms]", *others, *(f"parameters, {kind}" for kind in KINDS)]
     rounds = len(next(iter(times["subjects"].values()))[_BASELINE]["ms"])
-    return f"{markdown_table(head, rows)}\n\n{rounds} interleaved rounds. {_sentence(times['machine'])}"
+    load = f"Load average of the machine while measuring: {times['machine']['load_average']}."
+    return f"{markdown_table(head, rows)}\n\n{rounds} interleaved rounds. {_sentence(times['machine'])} {load}"
 
 
 def _trainings(rows: list[dict[str, Any]]) -> str:
@@ -151,7 +153,7 @@ _PAGE = """<!-- Written by `python docs/programs/real_fields.py`: change the pro
 Irreps of SO(3) are real, so features, weights and attention scores of volumes can be real:
 `FieldType(SO3, (16, 8, 4), real=True)`, or `model.real=true` for models and presets. The paper's features are complex.
 A complex feature is two real ones, so two comparisons are of interest: at *equal multiplicities*, real fields have half
-the channels; at *equal channels*, twice the multiplicities. [theory.md](theory.md#real-fields) explains the choice.
+the channels; at *equal channels*, twice the multiplicities. [theory.md](theory.md#fields) explains the choice.
 
 ## Time
 
@@ -161,9 +163,12 @@ ones: the median over rounds of the ratio of two steps of one round.
 
 {times}
 
-At equal multiplicities a real convolution needs a quarter of the real products of a complex one, a third where three
-products replace four. At equal channels real layers have twice the parameters: between the two parts of a complex
-feature, weights are tied.
+A direct convolution of complex fields takes three real convolutions, one of real fields takes one of the same size at
+equal multiplicities, and one four times as large at equal channels. Real layers at equal channels have twice the
+parameters: between the two parts of a complex feature, weights are tied. The spectral implementation, which the fixed
+rule in sizes selects for the first row, transforms the kernel, too, and at equal channels that has four times as many
+entries. Attention without an imaginary part of the scores saves little: the softmax and its products with values
+remain.
 
 ## Accuracy
 

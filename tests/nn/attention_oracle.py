@@ -62,7 +62,7 @@ def attention(
             for j, (to, place) in enumerate(other_places.items()):
                 if (mask is not None and not mask[(b, *to)]) or (window is not None and not window[to]):
                     continue
-                offset = tuple(a - t for a, t in zip(at, place, strict=True))
+                offset = tuple(round(a - t, 12) for a, t in zip(at, place, strict=True))
                 nearness = distance_weight(math.hypot(*offset))
                 if not nearness:
                     continue

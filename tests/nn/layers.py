@@ -174,7 +174,7 @@ _ON_GRIDS = {
     "Attention-normalized": keeping(sf.nn.Attention, num_heads=1, qk_norm=2.0),
     "Attention-nowhere": keeping(sf.nn.Attention, num_heads=1, positional=False),
     "Attention-local": keeping(sf.nn.Attention, num_heads=1, radius=2.0, falloff=1.0),
-    "Attention-local-regions": keeping(sf.nn.Attention, num_heads=1, radius=1.0, implementation="blockwise"),
+    "Attention-local-blockwise": keeping(sf.nn.Attention, num_heads=1, radius=1.0, implementation="blockwise"),
     "TransformerBlock": keeping(sf.nn.TransformerBlock, num_heads=1),
     "Encoder": keeping(sf.nn.Encoder, of=vectors, num_heads=2, depth=2),
     "Resample-2": keeping(sf.nn.Resample, scale=2.0),

@@ -8,10 +8,11 @@ from torch.testing import assert_close
 import steerformer as sf
 from checks import raises, without_type_checks
 from nn.layers import features, gapped, image, in_space, supported_inputs, worst_error_on
-from steerformer import SO2, FieldType
+from steerformer import SO2, SO3, FieldType
 from steerformer.nn.conv_padding import pad_margins
 
 pytestmark = pytest.mark.usefixtures("float64")
+GROUPS = pytest.mark.parametrize("group", [SO2, pytest.param(SO3, marks=pytest.mark.slow)], ids=repr)
 MODES = ("reflect", "replicate", "circular")
 IMPLEMENTATIONS = ("direct", "spectral", "basis")
 CONVOLUTIONS = {2: F.conv2d, 3: F.conv3d}
@@ -58,6 +59,7 @@ def derivatives(conv, x, apply):
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("mode", MODES)
+@GROUPS
 def test_padding_is_that_of_torch(group, mode, implementation):
     """Values and derivatives, on odd, even and unequal sizes."""
     for name, conv, x in convolutions(group, mode, implementation):
@@ -67,6 +69,7 @@ def test_padding_is_that_of_torch(group, mode, implementation):
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("mode", MODES)
+@GROUPS
 def test_padded_convolutions_are_exact_under_grid_rotations(group, mode, implementation):
     for name, conv, x in convolutions(group, mode, implementation):
         with without_type_checks():

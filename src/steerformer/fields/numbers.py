@@ -10,7 +10,7 @@ import torch
 def is_integer(value: object, *, least: int) -> bool:
     """Whether ``value`` is an integer >= ``least``; accepts numpy's and torch.export's integers, but not booleans."""
     if isinstance(value, torch.Tensor):  # a size that torch.jit.trace records
-        return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, unused-ignore]
+        return bool(torch.jit.is_tracing())  # type: ignore[attr-defined]
     whole = isinstance(value, (Integral, torch.SymInt)) and not isinstance(value, bool)
     return whole and cast(int, value) >= least
 

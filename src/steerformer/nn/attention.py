@@ -22,14 +22,9 @@ from steerformer.nn.attention_core import (
 )
 from steerformer.nn.linear import Linear, degree_runs, from_columns, is_plain, multiply, to_columns
 from steerformer.nn.masks import finite_where_invalid
-from steerformer.nn.metadata import with_metadata, without_metadata
 from steerformer.nn.offsets import Lattice
-from steerformer.nn.ops import (
-    in_single_precision,
-    require_same_placement,
-    require_space,
-    without_autocast,
-)
+from steerformer.nn.metadata import with_metadata, without_metadata
+from steerformer.nn.ops import in_single_precision, require_same_placement, require_space, without_autocast
 from steerformer.nn.position import PositionalEncoding, Radial
 from steerformer.nn.radius import log_falloff, require_radius
 from steerformer.nn.window import radial_window, require_width
@@ -133,10 +128,7 @@ class Attention(ExactConstants):
         self.key_window = None if key_window is None else require_width(key_window)
         self.window_center: tuple[float, ...] | None = None
         """Center of the window, in voxels from that of the grid; audits move it."""
-        self.radius: float | None
-        self.radius, self.falloff = (None, 0.0) if radius is None else require_radius(radius, falloff)
-        if radius is None and falloff:
-            raise ValueError(f"falloff belongs to a radius, got falloff={falloff!r} without one.")
+        self.radius, self.falloff = require_radius(radius, falloff)
         if key_window is not None and any(len(set(sides or ())) > 1 for sides in (spacing, context_spacing)):
             raise ValueError(f"key_window is for isotropic voxels, got spacing {tuple(spacing or ())}.")
         self.qk_norm = None if qk_norm is None else require_bound(qk_norm)

@@ -79,8 +79,8 @@ def attend_blocks_backward(
     of_content, of_position = grad_content.flatten(0, 1), grad_position.flatten(0, 1)
     if falloff is None:
         tiling = Tiling(table, axes, len(given.q))
-        kept = (x.flatten(0, 1) for x in (content, position, log_sum))
-        found = backward_in_tiles(tiling, given, of_content, of_position, *kept)
+        outputs = content.flatten(0, 1), position.flatten(0, 1), log_sum.flatten(0, 1)
+        found = backward_in_tiles(tiling, given, of_content, of_position, *outputs)
     else:
         found = backward_in_regions(axes, table, falloff, given, of_content, of_position)
     into_q, into_k, into_v, into_rows = (x.unflatten(0, q.shape[:2]) for x in found)

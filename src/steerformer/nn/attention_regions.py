@@ -56,13 +56,13 @@ def backward_in_regions(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values and rows."""
     of_queries, of_keys = ([axis[place] for axis in lattice] for place in (0, 1))
-    into_q, into_k, into_v, into_rows = (x.new_zeros(x.shape) for x in (given.q, given.k, given.v, given.rows))
+    found = into_q, into_k, into_v, into_rows = [x.new_zeros(x.shape) for x in given[:4]]
     for regions in all_regions(lattice, table, falloff, given):
         (q, k, v, _), outputs = _attend(lattice, regions, given)
         of_content, of_position = (_take(x, of_queries, regions.queries) for x in (grad_content, grad_position))
         of_parts = backward_of_pairs(of_content, of_position, q, k, v, regions.basis, *outputs)
         places = [(of_queries, regions.queries), *[(of_keys, regions.keys)] * 2, (of_queries, regions.queries)]
-        for whole, parts, place in zip((into_q, into_k, into_v, into_rows), of_parts, places, strict=True):
+        for whole, parts, place in zip(found, of_parts, places, strict=True):
             _add(whole, *place, parts)
     return into_q, into_k, into_v, into_rows
 
@@ -105,8 +105,8 @@ def all_regions(lattice: Lattice, table: Tensor, falloff: Tensor, given: Tokens)
         basis, biases = basis.flatten(0, -2)[index], biases.flatten()[index]
         together = max(1, _MOST_TOGETHER // max(1, 2 * heads * index.numel()))
         for start in range(0, len(regions), together):
-            some = regions[start : start + together]
-            yield Regions([at for at, _ in some], [to for _, to in some], basis, biases)
+            chosen = regions[start : start + together]
+            yield Regions([at for at, _ in chosen], [to for _, to in chosen], basis, biases)
 
 
 def _attend(lattice: Lattice, regions: Regions, given: Tokens) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:

@@ -29,7 +29,7 @@ class DecoderBlock(nn.Module):
     with rotations of both fields as its layers do: exactly for those of the grid, approximately at other angles.
 
     Args:
-        query_type: type of input and output, complex.
+        query_type: type of input and output.
         key_type: type of the context.
         num_heads: number of heads; must divide the copies of every degree of ``query_type``.
         self_attention: ``False`` leaves self-attention out.
@@ -128,7 +128,7 @@ class Decoder(nn.Module):
     other angles.
 
     Args:
-        query_type: type of input and output, complex.
+        query_type: type of input and output.
         key_type: type of the context.
         num_heads: number of heads; must divide the copies of every degree of ``query_type``.
         depth: number of blocks.

@@ -15,8 +15,12 @@ from steerformer.nn.ops import is_traced
 from steerformer.nn.window import smooth_step
 
 
-def require_radius(radius: float, falloff: float) -> tuple[float, float]:
+def require_radius(radius: float | None, falloff: float) -> tuple[float | None, float]:
     """Radius and fall-off as numbers; ``ValueError`` unless the radius is positive and the fall-off within it."""
+    if radius is None:
+        if falloff:
+            raise ValueError(f"falloff belongs to a radius, got falloff={falloff!r} without one.")
+        return None, 0.0
     numbers = as_number(radius), as_number(falloff)
     if not 0 < numbers[0] < math.inf:
         raise ValueError(f"radius is a positive distance in the units of spacing (voxels without it), got {radius!r}.")
@@ -44,12 +48,12 @@ def _shared_logarithms(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    with torch.inference_mode(False), torch.no_grad():  # kept for later calls, which may need gradients
+    # kept for later calls, which may need gradients
+    with torch.device("cpu"), torch.inference_mode(False), torch.no_grad():
         return _logarithms(lattice, units, radius, largest, falloff).to(device=device, dtype=dtype)
 
 
 def _logarithms(lattice: Lattice, units: Sequence[float], radius: float, largest: float, falloff: float) -> Tensor:
-    with torch.device("cpu"):
-        distances = torch.linalg.vector_norm(offset_points(lattice, units), dim=-1)
-        weights = smooth_step((radius - distances) / falloff) if falloff else torch.ones_like(distances)
-        return weights.log().masked_fill(distances > largest, -math.inf)
+    distances = torch.linalg.vector_norm(offset_points(lattice, units), dim=-1)
+    weights = smooth_step((radius - distances) / falloff) if falloff else torch.ones_like(distances)
+    return weights.log().masked_fill(distances > largest, -math.inf)

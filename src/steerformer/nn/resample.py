@@ -82,7 +82,7 @@ class Resample(nn.Module):
         return f"{self.in_type}, scale={self.scale}, size={self.size}"
 
 
-def _rounded(size: Any) -> int:
+def _rounded(size: Any) -> Any:
     """The nearest size above 0; also of sizes that torch.jit.trace records, which are tensors."""
     rounded: Any = size.round().long().clamp_min(1) if isinstance(size, Tensor) else max(round(size), 1)
     return rounded
