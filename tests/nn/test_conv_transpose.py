@@ -86,7 +86,11 @@ ADJOINT = [  # options of the convolution, size of the fine grid
 ]
 
 
-@pytest.mark.parametrize("types", [(features, gapped), (image, features), (features, image)], ids=str)
+@pytest.mark.parametrize(
+    "types",
+    [(features, gapped), (image, features), (features, image)],
+    ids=lambda both: "-to-".join(each.__name__ for each in both),
+)
 def test_transposed_convolution_is_the_adjoint_of_a_convolution(group, types):
     """$\\langle Conv\\,x, y\\rangle = \\langle x, ConvT\\,y\\rangle$ with types swapped and the adjoint kernel."""
     fine, coarse = (each(group) for each in types)

@@ -84,7 +84,8 @@ def test_cross_attention_and_local_attention_are_drawn():
     x, context = features.randn(2, 5), other.randn(2, 5)
     layer = DecoderBlock(features, other, num_heads=2, radius=2.0)
     figure = viz.attention(layer, x, context, sample=1)
-    _, weights = layer.attention.eval()(layer.attention_norm(x), layer.context_norm(context), return_weights=True)
+    seen = layer.attention_norm(x + layer.self_attention(layer.self_attention_norm(x)))
+    _, weights = layer.attention(seen, layer.context_norm(context), return_weights=True)
     heads = [axes for axes in figure.axes if axes.get_title() == "head 0"]
     assert len(heads) == 2  # self-attention and cross-attention
     drawn = image(heads[1])

@@ -22,8 +22,8 @@ from steerformer.nn.attention_core import (
 )
 from steerformer.nn.linear import Linear, degree_runs, from_columns, is_plain, multiply, to_columns
 from steerformer.nn.masks import finite_where_invalid
-from steerformer.nn.offsets import Lattice
 from steerformer.nn.metadata import with_metadata, without_metadata
+from steerformer.nn.offsets import Lattice
 from steerformer.nn.ops import in_single_precision, require_same_placement, require_space, without_autocast
 from steerformer.nn.position import PositionalEncoding, Radial
 from steerformer.nn.radius import log_falloff, require_radius
