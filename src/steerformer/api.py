@@ -265,12 +265,13 @@ class Run(RunFolder):
             inputs, free_size: see :func:`~steerformer.exporting.export`.
             force: overwrite a file that exists.
         """
-        from steerformer.exporting import describe_run, export
+        from steerformer.exporting import describe_run, export, file_size
 
         path = self.folder / "model.onnx" if out is None else Path(out)
         if path.exists() and not force:
             raise ValueError(f"{path} exists; choose another out (--out), or force=True (--force) to overwrite it.")
-        return export(self.model, path, inputs=inputs, free_size=free_size, metadata=describe_run(self))
+        size = file_size(self) if free_size is False and inputs is None else None
+        return export(self.model, path, inputs=inputs, size=size, free_size=free_size, metadata=describe_run(self))
 
     @staticmethod
     def _reject_segmentation_options(*given: bool) -> None:

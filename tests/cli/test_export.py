@@ -75,7 +75,14 @@ def test_size_can_be_fixed(image_run, tmp_path):
     assert result.exit_code == 0, result.output
     extra = {"steerformer.json": ""}
     _load(tmp_path / "net.pt", extra)
-    assert None not in json.loads(extra["steerformer.json"])["input"]["size"]
+    assert json.loads(extra["steerformer.json"])["input"]["size"] == [16, 18]  # of all cases: there are no patches
+
+
+@pytest.mark.slow
+def test_size_that_the_run_does_not_have_cannot_be_fixed(volume_run, tmp_path):
+    result = run("export", volume_run, "--out", tmp_path / "net.pt", "--fixed-size")
+    assert result.exit_code == 2 and "needs data.patch_size or data.size" in result.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

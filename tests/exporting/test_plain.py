@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def steerable(module):
-    return [name for name, layer in module.named_modules() if type(layer) is sf.nn.Conv]
+    return [name for name, layer in module.named_modules() if type(layer) in (sf.nn.Conv, sf.nn.ConvTranspose)]
 
 
 @pytest.mark.parametrize("make", LAYERS)

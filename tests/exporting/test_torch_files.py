@@ -36,6 +36,7 @@ MODELS = {
     "classifier, fourier": lambda group: classifier(group, nonlinearity="fourier", mlp_nonlinearity="fourier"),
     "cnn": plain,
     "unet": lambda group: unet(group, widths=[[2], [4]]),
+    "unet, local attention": lambda group: unet(group, widths=[[2], [4]], radius=1.5, falloff=0.5),
     "unet, absolute": lambda group: unet(group, pool=[3, 2], head="absolute", depth=0),
     "unet, stem": lambda group: unet(group, **STEMS["stem, fourier"]),
     "monai": monai_unet,
@@ -59,6 +60,17 @@ def test_torchscript_of_every_model_agrees(name, group, tmp_path):
     model = settle(MODELS[name](group), 8 if name in ("classifier", "classifier, fourier", "cnn") else 12)
     found = sf.export(model, tmp_path / "net.pt")
     assert found.difference < 1e-5 and found.free_size == (hasattr(model, "stride") and "windows" not in name)
+
+
+@pytest.mark.slow
+def test_local_attention_takes_grids_far_larger_than_its_radius(tmp_path):
+    """A program of torch.export has no limit on the grid, although the radius is beyond the grid of its example."""
+    model = settle(MODELS["unet, local attention"](sf.SO2), 12)
+    sf.export(model, tmp_path / "net.pt2")
+    x = model.in_type.randn(1, (30, 26))
+    found, _ = run_without_steerformer(tmp_path / "net.pt2", x, tmp_path)
+    with torch.no_grad():
+        assert_close(found, model(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

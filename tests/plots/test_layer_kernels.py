@@ -67,7 +67,9 @@ def test_first_convolution_of_a_module_is_drawn():
     features = FieldType(SO2, (1, 1))
     net = torch.nn.Sequential(NormReLU(features), Gated(features, kernel_size=3))
     assert len(viz.kernels(net).axes) == 2 + 1  # two input degrees to real scalars, and the colorbar
-    with pytest.raises(TypeError, match=r"viz\.kernels draws the kernels of a Conv, but NormReLU contains none"):
+    with pytest.raises(
+        TypeError, match=r"viz\.kernels draws the kernels of a Conv or ConvTranspose, but NormReLU contains none"
+    ):
         viz.kernels(net[0])
     with pytest.raises(ValueError, match="copies are numbered from 0, got -1"):
         viz.kernels(net, in_copy=-1)

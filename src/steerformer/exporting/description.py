@@ -42,6 +42,23 @@ def describe_run(run: RunFolder) -> dict[str, Any]:
     return found
 
 
+def file_size(run: RunFolder) -> tuple[int, ...] | None:
+    """Voxels along each axis of a file of fixed size: those of training patches, or of all cases.
+
+    ``None`` where the model itself says them. A one-line ``ValueError`` if neither the model nor the data have a size.
+    """
+    data, dim = run.config.data, run.model.in_type.group.dim
+    if not isinstance(data, SegmentationDataConfig) or getattr(run.config.model, "window", None):
+        return None
+    sides = _per_axis(data.patch_size or data.size, dim)
+    if sides is None:
+        raise ValueError(
+            "a file of fixed size needs data.patch_size or data.size, and this run has neither; leave the size free "
+            "(without --fixed-size), or give inputs of the size in Python."
+        )
+    return tuple(sides)
+
+
 def _preprocessing(run: RunFolder) -> dict[str, Any]:
     data, dim = run.config.data, run.model.in_type.group.dim
     if isinstance(data, SegmentationDataConfig):

@@ -10,22 +10,34 @@ from torch import Tensor, nn
 
 from steerformer.models.monai_unet import MonaiUNet
 from steerformer.models.stem import Stem
-from steerformer.nn import MLP, BatchNorm, Conv, Encoder, Gated, TransformerBlock
+from steerformer.nn import (
+    MLP,
+    BatchNorm,
+    Conv,
+    ConvTranspose,
+    Decoder,
+    DecoderBlock,
+    Encoder,
+    Gated,
+    TransformerBlock,
+)
 from steerformer.nn.conv_padding import centered_margin, pad_margins
+from steerformer.nn.conv_transpose import centered_crops
+from steerformer.nn.ops import convolve_transposed
 from steerformer.nn.scalar_bias import add_bias
 
 _CONVOLUTIONS = {2: nn.Conv2d, 3: nn.Conv3d}
-_CONTAINERS = (Gated, MLP, TransformerBlock, Encoder)
+_CONTAINERS = (Gated, MLP, TransformerBlock, Encoder, DecoderBlock, Decoder)
 """Layers that only call the layers inside them."""
 
 
 def plain_module(model: nn.Module) -> nn.Module:
     """A copy of a model for inference whose steerable convolutions are ordinary ``nn.Conv2d`` or ``nn.Conv3d``.
 
-    Kernels are assembled once and for all, and batch normalizations are one factor and one shift for every channel. All
-    other layers stay, and are expressed in torch's operators when the module is exported. Outputs equal those of the
-    model in eval mode up to rounding. The copy cannot be trained further as an equivariant network: nothing keeps the
-    kernels steerable.
+    Kernels are assembled once and for all, those of groups as one with zeros between different groups; batch
+    normalizations are one factor and one shift for every channel. All other layers stay, and are expressed in torch's
+    operators when the module is exported. Outputs equal those of the model in eval mode up to rounding. The copy cannot
+    be trained further as an equivariant network: nothing keeps the kernels steerable.
 
     Args:
         model: any module with layers of steerformer, such as a model of ``sf.models`` or your own.
@@ -110,6 +122,25 @@ class CenteredConv(nn.Module):
         return out
 
 
+class PlainConvTranspose(nn.Module):
+    """Transposed convolution with an assembled kernel, centered as :class:`~steerformer.nn.ConvTranspose`."""
+
+    kernel: Tensor
+
+    def __init__(self, layer: ConvTranspose) -> None:
+        super().__init__()
+        self.in_type, self.out_type = layer.in_type, layer.out_type
+        self.register_buffer("kernel", layer.kernel().detach().contiguous())
+        self.bias, self.kernel_size = layer.bias, layer.kernel_size
+        self.stride, self.dilation = layer.stride, layer.dilation
+
+    def forward(self, x: Tensor, size: int | Sequence[int] | None = None) -> Tensor:
+        """Upsample, to ``stride * size`` of the input by default."""
+        crop = centered_crops(x.shape[2:], self.kernel_size, self.stride, self.dilation, size)
+        y = convolve_transposed(x, self.kernel, stride=self.stride, crop=crop, dilation=self.dilation)
+        return y if self.bias is None else add_bias(y, self.bias, self.out_type)
+
+
 class ChannelAffine(nn.Module):
     """One factor and one shift for every channel: a batch normalization with fixed statistics."""
 
@@ -139,6 +170,7 @@ def _without_windows(model: MonaiUNet) -> MonaiUNet:
 _CONVERTERS: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
     Conv: _plain_conv,
     Stem: _plain_stem,
+    ConvTranspose: PlainConvTranspose,
     BatchNorm: ChannelAffine,
     MonaiUNet: _without_windows,
 }

@@ -19,11 +19,11 @@ from steerformer.groups import Group
 class FieldType:
     r"""Multiplicity of each irrep in a field; a field is a plain real tensor ``(batch, channels, *space)``.
 
-    Features are complex, tensors are real. The channel axis is ``(part, degree, order, copy)``, the last fastest:
-    first all real parts, then all imaginary parts; within a part degree by degree; within a degree order by order. So
-    ``channels = 2 * sum(irrep_dim * multiplicity)``. Parts are outermost, so that real and imaginary half are
-    contiguous slices and complex arithmetic needs no copies. Real fields have no imaginary part: real scalars (a raw
-    image, or invariants) in both groups, and for ``SO3``, whose irreps are real, fields of all degrees.
+    Features are complex by default, tensors are real. The channel axis is ``(part, degree, order, copy)``, the last
+    fastest: first all real parts, then all imaginary parts; within a part degree by degree; within a degree order by
+    order. So ``channels = parts * sum(irrep_dim * multiplicity)`` with 2 parts. Parts are outermost, so that real and
+    imaginary half are contiguous slices and complex arithmetic needs no copies. Real fields have one part: real scalars
+    (a raw image, or invariants) in both groups, and for ``SO3``, whose irreps are real, fields of all degrees.
 
     A rotation acts by $[R f](x) = \rho(R)\, f(R^{-1}x)$.
 

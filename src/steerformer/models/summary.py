@@ -15,12 +15,23 @@ from steerformer.models.monai_unet import MonaiUNet
 from steerformer.models.stem import FullResolutionHead, Stem
 from steerformer.models.unet import UNet
 from steerformer.models.unet_levels import Down, Up
-from steerformer.nn import BatchNorm, Conv, Encoder, Linear, PositionalEncoding, TransformerBlock
+from steerformer.nn import (
+    BatchNorm,
+    Conv,
+    ConvTranspose,
+    Decoder,
+    DecoderBlock,
+    Encoder,
+    Linear,
+    PositionalEncoding,
+    TransformerBlock,
+)
 from steerformer.nn.ops import per_axis
 from steerformer.testing import end_type
 
-_CONTAINERS = (nn.Sequential, nn.ModuleList, Down, Up, Stem, FullResolutionHead, Encoder, TransformerBlock)
-_COMPLEX_WEIGHTS = (Conv, Linear, PositionalEncoding, BatchNorm)
+_CONTAINERS: tuple[type[nn.Module], ...] = (nn.Sequential, nn.ModuleList, Down, Up, Stem, FullResolutionHead)
+_CONTAINERS += (Encoder, TransformerBlock, Decoder, DecoderBlock)
+_COMPLEX_WEIGHTS = (Conv, ConvTranspose, Linear, PositionalEncoding, BatchNorm)
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,8 @@ class ConvTranspose(KernelLayer):
         """
         require_space(self.in_type, x, "ConvTranspose")
         require_same_placement(x, self.weight, "ConvTranspose")
-        kernel, crop = self._kernel("direct"), self._crops(x.shape[2:], size)
+        crop = centered_crops(x.shape[2:], self.kernel_size, self.stride, self.dilation, size)
+        kernel = self._kernel("direct")
         y = convolve_transposed(x, kernel, stride=self.stride, crop=crop, dilation=self.dilation)
         return y if self.bias is None else add_bias(y, self.bias, self.out_type)
 
@@ -128,20 +129,24 @@ class ConvTranspose(KernelLayer):
         with without_autocast(self.weight):  # autocast is meant for products with data only
             return self.basis(self.weight)
 
-    def _crops(self, space: Sequence[int], size: int | Sequence[int] | None) -> list[int]:
-        """Voxels to crop on each side of an axis; negative where zeros are added."""
-        wanted = None if size is None else per_axis(size, len(space), "the size of ConvTranspose")
-        windows = [(n - 1) * self.dilation + 1 for n in self.kernel_size]
-        return [
-            centered_crop(n, window, stride, None if wanted is None else wanted[i])
-            for i, (n, window, stride) in enumerate(zip(space, windows, self.stride, strict=True))
-        ]
-
     def extra_repr(self) -> str:
         return (
             f"{self.in_type} -> {self.out_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
             f"dilation={self.dilation}{'' if self.bias is None else ', bias=True'}{self._describe_silent()}"
         )
+
+
+def centered_crops(
+    space: Sequence[int],
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    dilation: int,
+    size: int | Sequence[int] | None,
+) -> list[int]:
+    """Voxels to crop on each side of every axis for an output of ``size``; negative where zeros are added."""
+    wanted = [None] * len(space) if size is None else per_axis(size, len(space), "the size of ConvTranspose")
+    windows = [(n - 1) * dilation + 1 for n in kernel_size]
+    return [centered_crop(*axis) for axis in zip(space, windows, stride, wanted, strict=True)]
 
 
 def centered_crop(size: int, window: int, stride: int, wanted: int | None) -> int:

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from steerformer.nn.exported import is_exported
+
 _MOST_STEPS = 6  # the table grows with the steps, to the power of the number of axes
 _SAME_RATIO = 1e-4  # relative difference of two ratios of voxel spacings
 _ROUNDING = 1e-9  # relative to the radius: a key at exactly the radius is within it
@@ -138,10 +140,11 @@ class Spacings:
             self._reach = [math.floor(min(2 * self.largest_distance / unit, 1e9)) for unit in self.units]
 
     def lattice(self, queries: Sequence[int], keys: Sequence[int]) -> Lattice:
-        """Offsets of two grids of these sizes."""
+        """Offsets of two grids of these sizes; all of them where torch.export records, whose sizes may be symbols."""
+        reaches = [-1] * len(self.units) if is_exported() else self._reach
         return tuple(
             OffsetAxis(n, m, *steps, reach)
-            for n, m, steps, reach in zip(queries, keys, self.steps, self._reach, strict=True)
+            for n, m, steps, reach in zip(queries, keys, self.steps, reaches, strict=True)
         )
 
 

@@ -53,7 +53,8 @@ def attention_figure(
         maps = attention_maps(layer, x[[sample]], *([] if context is None else [context[[sample]]]))
     if not maps:
         raise TypeError(f"viz.attention draws Attention layers, but {type(layer).__name__} contains none.")
-    if any(math.prod(weights.shape[3:]) != weights.shape[2] for weights in maps):
+    same_size = context is None or context.shape[2:] == x.shape[2:]
+    if not same_size or any(math.prod(weights.shape[3:]) != weights.shape[2] for weights in maps):
         raise ValueError("viz.attention draws cross-attention on grids of one size; crop or resample the context.")
     if heads < 1:
         raise ValueError(f"viz.attention draws at least 1 head, got heads={heads}.")

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from steerformer.fields import FieldType
-from steerformer.nn import Conv
+from steerformer.nn import Conv, ConvTranspose
 from steerformer.plots.planes import add_colorbar, plane_through
 
 
@@ -22,7 +22,7 @@ def kernels_figure(
     tile. All panels share one color scale, so that weak kernels are pale.
 
     Args:
-        layer: a :class:`~steerformer.nn.Conv`, or a module that contains one: the first is drawn.
+        layer: a :class:`~steerformer.nn.Conv` or ``ConvTranspose``, or a module that contains one: the first is drawn.
         out_copy, in_copy: which copy of each degree; the last one of degrees with fewer copies.
         imaginary: draw the imaginary instead of the real part.
         axis: of volumes, the axis across the drawn slice, which is the middle one.
@@ -33,9 +33,11 @@ def kernels_figure(
     >>> [axes.get_ylabel() for axes in figure.axes[:2]]
     ['to degree 0', 'to degree 1']
     """
-    conv = next((module for module in layer.modules() if isinstance(module, Conv)), None)
+    conv = next((module for module in layer.modules() if isinstance(module, Conv | ConvTranspose)), None)
     if conv is None:
-        raise TypeError(f"viz.kernels draws the kernels of a Conv, but {type(layer).__name__} contains none.")
+        raise TypeError(
+            f"viz.kernels draws the kernels of a Conv or ConvTranspose, but {type(layer).__name__} contains none."
+        )
     if imaginary and conv.basis.weight_parts == 1:
         raise ValueError(f"kernels from {conv.in_type} to {conv.out_type} are real; leave imaginary out.")
     with torch.no_grad():
@@ -49,7 +51,7 @@ def kernels_figure(
     return _draw(conv, blocks, f"{'imaginary' if imaginary else 'real'} part of the kernel", plane.title)
 
 
-def _part_of_kernel(conv: Conv, *, imaginary: bool) -> Float[Tensor, "half_out half_in *size"]:
+def _part_of_kernel(conv: Conv | ConvTranspose, *, imaginary: bool) -> Float[Tensor, "half_out half_in *size"]:
     """Real or imaginary part of the complex kernel, from its real form."""
     kernel = conv.kernel()
     half_out, half_in = conv.out_type.channels // conv.out_type.parts, conv.in_type.channels // conv.in_type.parts
@@ -75,7 +77,7 @@ def tiled(block: Float[Tensor, "out in row column"]) -> Float[Tensor, "height wi
     return framed.permute(0, 2, 1, 3).flatten(2, 3).flatten(0, 1)[:-1, :-1]
 
 
-def _draw(conv: Conv, blocks: Mapping[tuple[int, int], Tensor], label: str, title: str) -> Figure:
+def _draw(conv: Conv | ConvTranspose, blocks: Mapping[tuple[int, int], Tensor], label: str, title: str) -> Figure:
     outs, ins = conv.out_type.degrees, conv.in_type.degrees
     images = {pair: tiled(block) for pair, block in blocks.items()}
     heights, widths = [len(images[out, ins[0]]) for out in outs], [images[outs[0], inp].shape[1] for inp in ins]
