@@ -42,7 +42,7 @@ def test_commands_exist():
         _, name, *words = shlex.split(line.split("#")[0])
         options = {option for parameter in commands[name].params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= options
-    assert len(lines) == 3
+    assert len(lines) == 4
 
 
 def test_links_and_pictures_exist():

@@ -96,7 +96,7 @@ class SteerableConfig(_BlocksConfig):
     """Blocks of convolutions: multiplicity of every degree after each convolution, or a list of one for each degree."""
     real: bool = False
     """Real features and weights in volumes, instead of the paper's complex ones: half the channels and half the
-    parameters at equal widths. Attention then takes signed scores. docs/real_fields.md compares them."""
+    parameters at equal widths. Attention then takes signed scores. docs/real_fields.md compares their time."""
     kernel_family: Family = "fitted"
     """Kernel family: how radial profiles are discretized on the grid, see docs/kernels.md."""
     max_impurity: Annotated[float, Field(gt=0)] = 1e-2
