@@ -28,7 +28,7 @@ OPTIONS = {
 }
 FEW = ("even", "strided", "cropped-and-padded")
 """Options that are tried on volumes, where the code is the same."""
-SIZES = {2: (6, (5, 7)), 3: (4, (4, 5, 6))}
+SIZES = {2: (6, (5, 7)), 3: (5, (4, 5, 6))}
 
 
 def convolutions(group, mode, implementation):
