@@ -45,11 +45,16 @@ def test_panels_have_the_entries_of_the_kernel(group, imaginary, groups):
 
 def test_imaginary_part_of_real_outputs_is_that_of_their_complex_weights(group):
     features, image = FieldType(group, (1,)), FieldType.image(group, 1)
-    for before, after in ((features, image), (image, image)):
-        conv = Conv(before, after, kernel_size=3)
-        complex_kernel = conv.basis.assemble(conv.weight)[1, :1, :1].detach()
-        tile = drawn_tiles(viz.kernels(conv, imaginary=True).axes[0], 1, 1, 3)
-        assert np.allclose(tile, complex_kernel if group is SO2 else complex_kernel[..., 1], atol=1e-6)
+    conv = Conv(features, image, kernel_size=3)
+    complex_kernel = conv.basis.assemble(conv.weight)[1, :1, :1].detach()
+    tile = drawn_tiles(viz.kernels(conv, imaginary=True).axes[0], 1, 1, 3)
+    assert np.allclose(tile, complex_kernel if group is SO2 else complex_kernel[..., 1], atol=1e-6)
+
+
+def test_real_kernels_have_no_imaginary_part(group):
+    image = FieldType.image(group, 1)
+    with pytest.raises(ValueError, match=r"kernels from 1xreal to 1xreal are real; leave imaginary out"):
+        viz.kernels(Conv(image, image, kernel_size=3), imaginary=True)
 
 
 def test_panels_share_one_scale_and_name_their_degrees(group):

@@ -59,7 +59,7 @@ def _part_of_kernel(conv: Conv | ConvTranspose, *, imaginary: bool) -> Float[Ten
         return kernel[:half_out, :half_in]
     if not conv.out_type.real:
         return kernel[half_out:, :half_in]
-    return torch.zeros_like(kernel) if conv.in_type.real else -kernel[:, half_in:]
+    return -kernel[:, half_in:]
 
 
 def _places(field_type: FieldType, degree: int, copy: int) -> list[int]:
