@@ -75,7 +75,7 @@ def test_figures_are_written(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_networks_are_exported(monkeypatch, tmp_path, capsys):
+def test_networks_are_exported(monkeypatch, tmp_path, capsys, unchecked):
     monkeypatch.chdir(tmp_path)
     features = sf.FieldType(sf.SO2, "4x0+4x1+2x2")
     scope = {"sf": sf, "torch": torch, "features": features, "model": models.build(CNN).eval()}

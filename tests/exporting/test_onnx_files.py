@@ -1,4 +1,4 @@
-"""ONNX files in onnxruntime: all layers, U-Nets on grids of any size, rotations, and what a file says."""
+"""ONNX files in onnxruntime: U-Nets on grids of any size, rotations, and what a file says."""
 
 import json
 import sys
@@ -7,74 +7,12 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from torch import nn
 from torch.testing import assert_close
 
 import steerformer as sf
 from checks import without_type_checks
 from models.small import classifier, monai_unet, settle, unet
-from nn.layers import _CORE, LAYERS, randomized, supported_input
 from steerformer.exporting.input_grid import input_grid
-from steerformer.exporting.onnx_files import onnx_bytes
-
-MORE = (
-    *("LayerNorm-floor", "FourierReLU-coarse", "Attention-windowed", "Attention-normalized", "Attention-nowhere"),
-    *("Attention-2-heads", "AvgPool-3-stride-2", "Resample-to-5"),
-)
-CHOSEN = [layer for layer in LAYERS if layer.id in _CORE + MORE]
-
-
-class Beside(nn.Module):
-    """Layers that are applied to parts of one input, one graph for all: torch's converter takes seconds to start."""
-
-    def __init__(self, layers, shapes):
-        super().__init__()
-        self.layers, self.shapes = nn.ModuleList(layers), shapes
-        self.sizes = [int(np.prod(shape)) for shape in shapes]
-
-    def forward(self, x):
-        parts = x.split(self.sizes, dim=1)
-        pairs = zip(self.layers, parts, self.shapes, strict=True)
-        return torch.cat([layer(part.unflatten(1, shape)).flatten(1) for layer, part, shape in pairs], dim=1)
-
-    def outputs(self, x, y):
-        """The part of the output ``y`` of each layer, for an input ``x``, and what PyTorch gives."""
-        parts = x.split(self.sizes, dim=1)
-        expected = [m(p.unflatten(1, s)).flatten(1) for m, p, s in zip(self.layers, parts, self.shapes, strict=True)]
-        return zip(y.split([part.shape[1] for part in expected], dim=1), expected, strict=True)
-
-
-class Grid:
-    """As :class:`~steerformer.exporting.input_grid.InputGrid`, for an input of one long axis."""
-
-    free_size = False
-
-    def __init__(self, length):
-        self.channels, self.space = length, ()
-
-    def example(self):
-        return torch.zeros(2, self.channels)
-
-
-@pytest.fixture(scope="module", params=[sf.SO2, sf.SO3], ids=repr)
-def all_layers(request):
-    """Layers, an input of them all, and the output of their ONNX file; attention on grids is the slowest part."""
-    torch.manual_seed(0)
-    layers = [randomized(layer.values[0](request.param)).eval() for layer in CHOSEN]
-    inputs = [supported_input(layer, batch=3) for layer in layers]
-    module = Beside(layers, [tuple(x.shape[1:]) for x in inputs]).eval()
-    x = torch.cat([x.flatten(1) for x in inputs], dim=1)
-    with without_type_checks(), torch.no_grad():
-        content = onnx_bytes(module, Grid(x.shape[1]), "{}")
-        y = onnxruntime.InferenceSession(content).run(None, {"x": x.numpy()})[0]
-        return {layer.id: pair for layer, pair in zip(CHOSEN, module.outputs(x, torch.from_numpy(y)), strict=True)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [layer.id for layer in CHOSEN])
-def test_layer_gives_the_same_output_in_onnxruntime(all_layers, name):
-    found, expected = all_layers[name]
-    assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
