@@ -39,7 +39,7 @@ def test_peak_memory_includes_the_backward_pass():
 
 def test_implementations_that_form_all_pairs_are_skipped_on_large_grids(monkeypatch):
     (dense,) = contestants(flat(16, 16), ["dense"], backward=True)
-    assert extrapolated_peak(flat(16, 16), "dense") == pytest.approx(peak_memory(dense.run), rel=0.3)
+    assert extrapolated_peak(flat(16, 16), "dense") == pytest.approx(peak_memory(dense.run), rel=0.5)
     monkeypatch.setattr(bench_attention, "extrapolated_peak", lambda grid, name: 1e10)
     names = (BASELINE, "auto", "dense", "naive")
     assert [name for name in names if bench_attention.fits(flat(8, 8), name)] == [BASELINE, "auto"]
